@@ -1,0 +1,72 @@
+// The ballot: the few numbers of which minimum and maximum over all ranks are taken inside the job, once per reduction, before the first
+// gradient collective. Pure encoding and evaluation; the collective is the caller's.
+//
+// On the wire: 2F int64, element i is field i and element F + i its negative, reduced by MAX; so one collective gives maximum and
+// minimum. All ranks read the same result, so every verdict below is shared by all ranks.
+//
+// A window is one or more rounds. In each round a rank either contributes gradients or only takes part (a late rank without data, or one
+// whose window is closed while others go on). The window is over after the round in which all ranks said `closes`. If no rank contributes,
+// no gradient collective follows.
+
+#ifndef GRADGATE_SHIM_CORE_BALLOT_H_
+#define GRADGATE_SHIM_CORE_BALLOT_H_
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradgate {
+
+struct Ballot {
+  int64_t window = 0;
+  int64_t round = 0;        // in the window, from 0
+  int64_t mode = 0;         // SyncMode
+  int64_t micro_steps = 0;  // of the window so far, the one in progress included
+  int64_t contributes = 0;  // 1: this rank's gradients are part of this round
+  int64_t closes = 0;       // 1: this rank's window ends with this round
+
+  static constexpr uint32_t kFields = 6;
+  static constexpr uint32_t kWords = 2 * kFields;
+
+  std::array<int64_t, kFields> Fields() const { return {window, round, mode, micro_steps, contributes, closes}; }
+  static std::string_view FieldName(uint32_t field);
+
+  std::array<int64_t, kWords> Encode() const;
+};
+
+// What a reduced ballot says.
+class BallotResult {
+ public:
+  explicit BallotResult(std::span<const int64_t, Ballot::kWords> reduced);
+
+  // Some rank contributes: gradient collectives follow.
+  bool any_contributes() const { return max_.contributes > 0; }
+  // Every rank closes its window with this round.
+  bool all_close() const { return min_.closes > 0; }
+  // Ranks are not in the same round of the same window in the same mode: their collectives do not belong together.
+  bool incompatible() const { return min_.window != max_.window || min_.round != max_.round || min_.mode != max_.mode; }
+  // Ranks brought different numbers of micro-steps, or some close and some do not.
+  bool unequal() const {
+    return min_.micro_steps != max_.micro_steps || min_.closes != max_.closes || min_.contributes != max_.contributes;
+  }
+  const Ballot& min() const { return min_; }
+  const Ballot& max() const { return max_; }
+
+ private:
+  Ballot min_;
+  Ballot max_;
+};
+
+// Says who differs: `all` holds every rank's fields, rank after rank. "micro_steps: ranks [0, 1, 3] have 4, ranks [2] have 3"; one
+// clause for each field that differs; empty if none does. At most 16 ranks are listed in a group.
+std::string DescribeDifferences(std::span<const int64_t> all, uint32_t world_size);
+
+// "[0, 1, 3]", cut after 16 with the number of the rest.
+std::string FormatRanks(const std::vector<uint32_t>& ranks);
+
+}  // namespace gradgate
+
+#endif  // GRADGATE_SHIM_CORE_BALLOT_H_

@@ -1,0 +1,124 @@
+// The window engine: decides at which micro-step a rank reduces, as a pure state machine. No clock, socket, memory or peer.
+//
+//                 BeginMicroStep                EndMicroStep, closing
+//        ┌─────► in micro-step ────────────────────────────────────────► reduced
+//        │            │      ▲                                             │
+//      idle           │      │ BeginMicroStep                              │
+//        ▲            ▼      │                                             │
+//        │           open ───┴─── BeforeStep: reduce late, LateReduced ──► reduced
+//        │                                                                 │
+//        └───────────────────────── Close ◄────────────────────────────────┘
+//
+//   state          | BeginMicroStep      | GradientReady | EndMicroStep | Abandon          | BeforeStep              | Close
+//   idle           | accumulate / reduce | refuse        | refuse       | refuse           | reduce late (empty)     | refuse
+//   in micro-step  | refuse              | accumulate    | see below    | back, or refuse  | refuse                  | refuse
+//   open           | accumulate / reduce | refuse        | refuse       | refuse           | reduce late, or proceed | refuse
+//   reduced        | refuse: close first | refuse        | refuse       | refuse           | proceed                 | idle
+//   failed         | refuse              | refuse        | refuse       | refuse           | refuse                  | refuse
+//
+// A micro-step reduces when every one does (every_micro_step) or when it closes its window: told by `last`, or being the accumulate-th.
+// An open window in which nothing is pending (every micro-step reduced, cut short) proceeds at the step.
+//
+// Every "refuse" leaves the state as it was. Thread class: one thread at a time. Nothing allocates.
+
+#ifndef GRADGATE_SHIM_CORE_WINDOW_ENGINE_H_
+#define GRADGATE_SHIM_CORE_WINDOW_ENGINE_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "proto/shm/types.h"
+
+namespace gradgate {
+
+enum class Last : uint8_t { kByCount = 0, kNo = 1, kYes = 2 };
+
+enum class Action : uint8_t {
+  kAccumulate,  // go on, do not reduce
+  kReduce,      // this micro-step's backward reduces
+  kReduceLate,  // reduce now, before the step
+  kProceed,     // nothing is left to reduce
+  kRefuse,      // see Refusal
+};
+
+enum class Refusal : uint8_t {
+  kNone,
+  kNestedMicroStep,      // the previous micro-step has not ended
+  kOutsideMicroStep,     // no micro-step has begun
+  kStepInsideMicroStep,  // the optimizer would step in the middle of a micro-step
+  kGradientsAdded,       // the micro-step has already changed gradients, it cannot be undone
+  kNotClosed,            // the reduced window must be closed first
+  kNotReduced,           // the window holds unreduced gradients, or none were brought
+  kFailed,               // a reduction failed before
+};
+
+// What the call did wrong and the remedy, for people.
+std::string_view Explain(Refusal refusal);
+
+struct Decision {
+  Action action = Action::kRefuse;
+  Refusal refusal = Refusal::kNone;
+};
+
+struct WindowConfig {
+  uint32_t accumulate = 1;  // micro-steps per window, at least 1
+  bool every_micro_step = false;
+};
+
+// Counts of one window on this rank.
+struct WindowCounts {
+  uint64_t window_index = 0;
+  uint32_t micro_steps = 0;        // ended
+  uint32_t issued = 0;             // reductions this rank's micro-steps asked for, late ones included
+  uint32_t late = 0;
+  uint32_t suppressed = 0;         // micro-steps that did not reduce
+  uint32_t last_reduction_at = 0;  // micro-steps in the last reduction; 0: none
+};
+
+class WindowEngine {
+ public:
+  enum class State : uint8_t { kIdle, kInMicroStep, kOpen, kReduced, kFailed };
+
+  explicit WindowEngine(const WindowConfig& config) : config_(config) {}
+
+  Decision BeginMicroStep(Last last);
+  Decision GradientReady();
+  Decision EndMicroStep();
+
+  // Undoes BeginMicroStep; for a micro-step that failed before it changed a gradient and will be tried again.
+  Decision Abandon();
+
+  // The optimizer is about to step, or the window is flushed. Changes nothing: on kReduceLate reduce, then LateReduced.
+  Decision BeforeStep() const;
+  void LateReduced();
+
+  // Ends a window that has nothing pending; *counts tells what it was.
+  Decision Close(WindowCounts* counts);
+
+  // A reduction failed: every later call is refused.
+  void Fail() { state_ = State::kFailed; }
+
+  State state() const { return state_; }
+  // The open window's, micro-steps in progress not included.
+  const WindowCounts& counts() const { return counts_; }
+  // Whether the micro-step in progress, or the last one, closes its window.
+  bool closing() const { return closing_; }
+  bool reducing() const { return reducing_; }
+  WindowKind kind() const;
+  const WindowConfig& config() const { return config_; }
+
+ private:
+  static Decision Refuse(Refusal refusal) { return {Action::kRefuse, refusal}; }
+
+  WindowConfig config_;
+  State state_ = State::kIdle;
+  WindowCounts counts_;
+  uint32_t pending_ = 0;  // ended micro-steps whose gradients no reduction has taken in
+  bool closing_ = false;
+  bool reducing_ = false;
+  bool gradient_seen_ = false;
+};
+
+}  // namespace gradgate
+
+#endif  // GRADGATE_SHIM_CORE_WINDOW_ENGINE_H_
