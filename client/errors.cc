@@ -55,6 +55,7 @@ absl::Status Explain(const grpc::Status& status, const Target& target, absl::Dur
     case grpc::StatusCode::OK:
       return absl::OkStatus();
     case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::CANCELLED:  // by the daemon: so it ends calls when it is stopped
       return ExplainUnavailable(message, target);
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return absl::DeadlineExceededError(absl::StrCat("gradgated at ", target.address, " did not answer within ",

@@ -10,8 +10,9 @@
 
 namespace gradgate::client {
 
-// gRPC's code stays, but for a socket that this user may not open: that is PERMISSION_DENIED. UNAVAILABLE on a Unix socket
-// connects once, without blocking, to learn the reason. `timeout`: what the call was given. OK stays OK.
+// gRPC's code stays, but for a socket that this user may not open, which is PERMISSION_DENIED, and for CANCELLED, which is
+// UNAVAILABLE: the daemon did it (callers look at their own cancellation first). UNAVAILABLE on a Unix socket connects once,
+// without blocking, to learn the reason. `timeout`: what the call was given. OK stays OK.
 absl::Status Explain(const grpc::Status& status, const Target& target, absl::Duration timeout);
 
 }  // namespace gradgate::client

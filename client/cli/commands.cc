@@ -1,0 +1,83 @@
+#include "client/cli/commands.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/time/clock.h"
+#include "client/cli/job_view.h"
+#include "client/cli/json.h"
+#include "client/cli/window_view.h"
+
+namespace gradgate::cli {
+namespace {
+
+using client::SyncStatsClient;
+
+// Writes `answer` as JSON, or what `view` makes of it.
+template <typename Response, typename View>
+absl::Status Show(const absl::StatusOr<Response>& answer, bool json, View view, Output* output) {
+  if (!answer.ok()) return answer.status();
+  if (!json) {
+    output->Write(view(*answer));
+    return output->status();
+  }
+  const auto text = ToJson(*answer, JsonStyle::kIndented);
+  if (!text.ok()) return text.status();
+  output->Write(*text);
+  return output->status();
+}
+
+// Oldest first also where only the latest are asked for: the latest belongs next to the prompt.
+absl::StatusOr<v1::ListWindowsResponse> LatestWindows(const SyncStatsClient& client, const Options& options) {
+  client::ListWindowsOptions list;
+  list.limit = options.last;
+  list.newest_first = options.last > 0;
+  auto answer = client.ListWindows(options.job, list);
+  if (answer.ok() && list.newest_first) {
+    std::reverse(answer->mutable_windows()->pointer_begin(), answer->mutable_windows()->pointer_end());
+  }
+  return answer;
+}
+
+absl::Status Watch(const SyncStatsClient& client, const Options& options, client::Cancellation* cancel, Output* output) {
+  WatchView view;
+  client::WatchOptions watch;
+  watch.first_window_index = options.first_index;
+  watch.cancel = cancel;
+  bool header_due = !options.json;
+  absl::Status json_status;
+  const auto show = [&](const v1::WatchWindowsResponse& message) {
+    if (header_due) output->Write(view.Header());
+    header_due = false;
+    if (!options.json) return output->Write(view.Next(message, absl::Now()));
+    const auto text = ToJson(message, JsonStyle::kOneLine);
+    json_status = text.status();
+    return text.ok() && output->Write(*text);
+  };
+  const absl::Status status = client.WatchWindows(options.job, watch, show);
+  if (!json_status.ok()) return json_status;
+  if (!status.ok() && !absl::IsCancelled(status)) return status;
+  return output->status();
+}
+
+}  // namespace
+
+absl::Status RunCommand(const client::SyncStatsClient& client, const Options& options, client::Cancellation* cancel,
+                        Output* output) {
+  const absl::Time now = absl::Now();
+  switch (options.command) {
+    case Command::kJobs:
+      return Show(
+          client.ListJobs(), options.json, [&](const auto& answer) { return JobsView(answer, now); }, output);
+    case Command::kStatus:
+      return Show(
+          client.GetJobStats(options.job), options.json, [&](const auto& answer) { return StatusView(answer, now); }, output);
+    case Command::kWindows:
+      return Show(LatestWindows(client, options), options.json, WindowsView, output);
+    case Command::kWatch:
+      return Watch(client, options, cancel, output);
+  }
+  return absl::InternalError("unknown command");
+}
+
+}  // namespace gradgate::cli

@@ -1,0 +1,59 @@
+// gradgatectl: asks a gradgated, shows the answer. Wires the parts; every decision is theirs.
+
+#include <unistd.h>
+
+#include <csignal>
+#include <exception>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "client/cancellation.h"
+#include "client/cli/commands.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/format.h"
+#include "client/cli/interrupter.h"
+#include "client/cli/options.h"
+#include "client/cli/output.h"
+#include "client/sync_stats_client.h"
+
+namespace gradgate::cli {
+namespace {
+
+int Fail(absl::string_view message, int exit_code) {
+  Output(STDERR_FILENO).Write(absl::StrCat("gradgatectl: ", Printable(message), "\n"));
+  return exit_code;
+}
+
+int Main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // Output sees EPIPE instead
+  const auto parsed = ParseOptions(argc, argv);
+  Output output(STDOUT_FILENO);
+  if (const auto* leave = std::get_if<Leave>(&parsed)) {
+    if (leave->exit_code != kExitOk) return Fail(leave->text, leave->exit_code);
+    output.Write(leave->text);
+    return ExitCode(output.status());
+  }
+  const Options& options = std::get<Options>(parsed);
+  client::Cancellation cancellation;
+  std::optional<Interrupter> interrupter;
+  if (options.command == Command::kWatch) interrupter.emplace(&cancellation);
+  const auto client = client::SyncStatsClient::Create(options.client);
+  if (absl::IsInvalidArgument(client.status())) return Fail(client.status().message(), kExitUsage);
+  if (!client.ok()) return Fail(client.status().message(), ExitCode(client.status()));
+  const absl::Status status = RunCommand(**client, options, &cancellation, &output);
+  return status.ok() ? kExitOk : Fail(status.message(), ExitCode(status));
+}
+
+}  // namespace
+}  // namespace gradgate::cli
+
+int main(int argc, char** argv) {
+  try {
+    return gradgate::cli::Main(argc, argv);
+  } catch (const std::exception& error) {
+    return gradgate::cli::Fail(error.what(), gradgate::cli::kExitError);
+  }
+}

@@ -1,0 +1,113 @@
+#include "client/cli/options.h"
+
+#include <CLI/CLI.hpp>
+#include <sstream>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/time.h"
+#include "client/cli/exit_code.h"
+#include "client/target.h"
+
+namespace gradgate::cli {
+namespace {
+
+constexpr char kAbout[] = "Shows what gradgated knows of the gradient synchronisation of the jobs on this node.";
+
+constexpr char kFooter[] = R"(Exit codes:
+  0  done; also a watch ended by Ctrl-C
+  1  the daemon answered with an error or not in time, or the output could not be written
+  2  the command line is wrong
+  3  no gradgated there, or it went away
+  4  no such job
+
+Where the daemon is looked for, first that is there: --target or --dir, $GRADGATE_DIR, /run/gradgate,
+$XDG_RUNTIME_DIR/gradgate. JOB is a job name, a run id, or at least its 6 first digits.)";
+
+constexpr double kMinTimeoutSeconds = 0.001;
+constexpr double kMaxTimeoutSeconds = 86400;
+
+// CLI11's own range check lets "nan" pass.
+std::string CheckTimeout(const std::string& text) {
+  double seconds;
+  if (absl::SimpleAtod(text, &seconds) && seconds >= kMinTimeoutSeconds && seconds <= kMaxTimeoutSeconds) return "";
+  return absl::StrCat("\"", text, "\" is not a number of seconds from ", kMinTimeoutSeconds, " to ", kMaxTimeoutSeconds);
+}
+
+Leave Usage(absl::string_view message) {
+  return {kExitUsage, absl::StrCat(absl::StrReplaceAll(message, {{"\n", " "}}), "; gradgatectl --help tells how it is called")};
+}
+
+void AddGlobals(CLI::App& app, Options& options, std::string& directory, double& timeout_seconds) {
+  CLI::Option* target =
+      app.add_option("--target", options.client.target, "Where gradgated listens: unix:PATH, HOST:PORT or [V6]:PORT");
+  app.add_option("--dir", directory, "Directory of gradgated's sockets")->excludes(target)->check([](const std::string& text) {
+    return text.empty() ? std::string("the directory is empty") : std::string();
+  });
+  app.add_option("--timeout", timeout_seconds, "Seconds to wait for an answer")
+      ->capture_default_str()
+      ->check(CLI::Validator(CheckTimeout, "SECONDS"));
+  app.add_flag("--json", options.json, "Print the whole answer as JSON; watch: an object a line");
+  app.add_option("--ca", options.client.tls.ca_file,
+                 "PEM file of the CA that signed the daemon's certificate; for another machine");
+  app.add_option("--cert", options.client.tls.cert_file, "PEM file of the client's certificate");
+  app.add_option("--key", options.client.tls.key_file, "PEM file of the client's key");
+  app.set_version_flag("--version", "gradgatectl " GRADGATE_VERSION, "Print the version and exit");
+}
+
+CLI::App* AddCommand(CLI::App& app, const char* name, const char* about, Options& options, Command command) {
+  CLI::App* sub = app.add_subcommand(name, about);
+  sub->fallthrough();  // global options may stand behind the command
+  sub->callback([&options, command] { options.command = command; });
+  if (command != Command::kJobs) sub->add_option("JOB", options.job, "Job name, run id, or its 6 first digits")->required();
+  return sub;
+}
+
+}  // namespace
+
+std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
+  Options options;
+  std::string directory;
+  double timeout_seconds = absl::ToDoubleSeconds(options.client.timeout);
+  int64_t first_index = 0;
+
+  CLI::App app(kAbout, "gradgatectl");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  AddGlobals(app, options, directory, timeout_seconds);
+  AddCommand(app, "jobs", "List jobs, the latest first", options, Command::kJobs);
+  AddCommand(app, "status", "Show the counts of a job: what is wrong, totals, ranks, collectives", options, Command::kStatus);
+  CLI::App* windows =
+      AddCommand(app, "windows", "List closed windows, a row for each rank, the latest last", options, Command::kWindows);
+  windows->add_option("--last", options.last, "Only the latest N windows")->check(CLI::Range(int64_t{1}, int64_t{1000000}));
+  CLI::App* watch =
+      AddCommand(app, "watch", "Show windows as they close, until the job ends or Ctrl-C", options, Command::kWatch);
+  CLI::Option* from =
+      watch->add_option("--from", first_index, "Begin at window N, if it is still kept; else with what closes next")
+          ->check(CLI::Range(int64_t{0}, INT64_MAX));
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const auto unknown = app.remaining();
+    if (error.get_exit_code() != 0 && app.get_subcommands().empty() && !unknown.empty()) {
+      return Usage(absl::StrCat("unknown command or option \"", unknown.front(), "\""));
+    }
+    if (error.get_exit_code() != 0) return Usage(error.what());
+    std::ostringstream text, ignored;
+    app.exit(error, text, ignored);
+    return Leave{kExitOk, text.str()};
+  }
+  if (from->count() > 0) options.first_index = first_index;
+  options.client.timeout = absl::Seconds(timeout_seconds);
+  if (!directory.empty()) {
+    const auto target = client::TargetInDirectory(directory);
+    if (!target.ok()) return Usage(target.status().message());
+    options.client.target = target->GrpcName();
+  }
+  if (!options.job.empty() || options.command == Command::kJobs) return options;
+  return Usage("JOB is empty");
+}
+
+}  // namespace gradgate::cli

@@ -1,0 +1,43 @@
+// What `gradgatectl windows` and `gradgatectl watch` show: a row per window and rank. One thread per object.
+
+#ifndef GRADGATE_CLIENT_CLI_WINDOW_VIEW_H_
+#define GRADGATE_CLIENT_CLI_WINDOW_VIEW_H_
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "client/cli/table.h"
+#include "gradgate/v1/stats.pb.h"
+
+namespace gradgate::cli {
+
+// Columns: window, rank, kind, steps (brought/declared), min-max (micro-steps over all ranks), reds (reductions
+// issued/intended), at (micro-step of the last reduction), late (reductions), bytes, exposed and wait in ms, flags.
+class WindowRows {
+ public:
+  WindowRows();
+
+  void Add(const v1::Window& window);
+  std::string Header() const { return table_.Header(); }
+  std::string TakeRows() { return table_.TakeRows(); }
+
+ private:
+  Table table_;
+};
+
+// Problems, then all windows in the order of the answer.
+std::string WindowsView(const v1::ListWindowsResponse& response);
+
+// Shows a stream of messages: rows as they come, what is wrong below them, the job's end.
+class WatchView {
+ public:
+  std::string Header() const { return rows_.Header(); }
+  std::string Next(const v1::WatchWindowsResponse& message, absl::Time now);
+
+ private:
+  WindowRows rows_;
+};
+
+}  // namespace gradgate::cli
+
+#endif  // GRADGATE_CLIENT_CLI_WINDOW_VIEW_H_
