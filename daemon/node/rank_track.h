@@ -1,0 +1,79 @@
+// One rank of a job on this node: its page while it lives, and the last good copy of what the page said.
+//
+//   RUNNING --end()--> FINISHED | LOST | FAILED --Attach()--> RUNNING (the same rank, connected anew)
+//
+// Thread class: the registry's lock.
+
+#ifndef GRADGATE_DAEMON_NODE_RANK_TRACK_H_
+#define GRADGATE_DAEMON_NODE_RANK_TRACK_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/time/time.h"
+#include "daemon/node/page_mapping.h"
+#include "daemon/node/page_reader.h"
+#include "daemon/node/views.h"
+#include "daemon/node/window_history.h"
+
+namespace gradgate {
+
+// Where what is read goes besides the rank itself. Not owned.
+struct RankSinks {
+  WindowHistory* windows;
+  NodeHistograms* histograms;
+  PageErrors* errors;
+};
+
+class RankTrack {
+ public:
+  // Takes over a page whose header and identity are checked. With the same file as before, rings are read on from where they
+  // were; with another (a new process of the same rank), from the start.
+  void Attach(uint64_t connection, uint32_t slot, RankIdentity identity, std::unique_ptr<PageMapping> mapping);
+
+  // Reads counters and rings of a live page; does nothing otherwise. True if a window was added.
+  bool Refresh(Pass pass, const RankSinks& sinks);
+
+  // Reads the page one last time, lets go of it, then changes state.
+  void End(RankState state, absl::Time now, const RankSinks& sinks);
+
+  bool running() const { return state_ == RankState::kRunning; }
+  uint64_t connection() const { return connection_; }
+  RankState state() const { return state_; }
+  const RankIdentity& identity() const { return identity_; }
+  const Counters& counters() const { return counters_; }
+  std::optional<absl::Time> end_time() const { return end_time_; }
+  // Windows before this index are read, or known to be lost.
+  uint64_t window_next() const { return window_cursor_.next; }
+
+  // Whether the slot is this rank's, so that its series may be exported.
+  bool holds_slot() const { return holds_slot_; }
+  uint32_t slot() const { return slot_; }
+  void ReleaseSlot() { holds_slot_ = false; }
+
+  RankView View() const;
+
+ private:
+  void TakeCounters(const RankSinks& sinks);
+
+  uint64_t connection_ = 0;
+  uint32_t slot_ = 0;
+  bool holds_slot_ = false;
+  RankState state_ = RankState::kRunning;
+  RankIdentity identity_;
+  std::unique_ptr<PageMapping> mapping_;  // null when ended
+  PageMapping::FileId file_id_{};
+  Counters counters_{};
+  RingCursor window_cursor_;
+  RingCursor event_cursor_;
+  std::optional<absl::Time> end_time_;
+  uint64_t event_read_count_ = 0;
+  uint64_t event_missed_count_ = 0;
+  uint64_t window_missed_count_ = 0;
+  uint64_t connect_count_ = 0;
+};
+
+}  // namespace gradgate
+
+#endif  // GRADGATE_DAEMON_NODE_RANK_TRACK_H_

@@ -1,0 +1,160 @@
+// The registry's answers.
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/node/registry.h"
+
+namespace gradgate {
+namespace {
+
+constexpr size_t kMinRunIdDigits = 6;
+constexpr size_t kRunIdDigits = 32;
+
+// `selector` as the beginning of a run id, or empty when it cannot be one.
+std::string AsRunIdPrefix(absl::string_view selector) {
+  if (selector.size() < kMinRunIdDigits || selector.size() > kRunIdDigits) return "";
+  if (!std::all_of(selector.begin(), selector.end(), [](unsigned char c) { return absl::ascii_isxdigit(c); })) return "";
+  return absl::AsciiStrToLower(std::string(selector));
+}
+
+}  // namespace
+
+absl::StatusOr<JobEntry*> Registry::Find(absl::string_view selector) {
+  if (selector.empty()) return absl::InvalidArgumentError("job is empty; give a job name, or at least 6 digits of a run id");
+  const std::string prefix = AsRunIdPrefix(selector);
+  JobEntry* named = nullptr;
+  JobEntry* by_run = nullptr;
+  bool several_runs = false;
+  const auto take_later = [](JobEntry*& best, JobEntry* job) {
+    if (best == nullptr || StartedAfter(job->View(), best->View())) best = job;
+  };
+  for (const auto& [id, job] : jobs_) {
+    if (job->key.job_name == selector) take_later(named, job.get());
+    if (!prefix.empty() && absl::StartsWith(job->key.run_id, prefix)) {
+      several_runs = several_runs || (by_run != nullptr && by_run->key.run_id != job->key.run_id);
+      take_later(by_run, job.get());
+    }
+  }
+  if (named != nullptr) return named;
+  if (several_runs) {
+    return absl::InvalidArgumentError(absl::StrCat("several runs begin with \"", selector, "\"; give more digits"));
+  }
+  if (by_run != nullptr) return by_run;
+  return absl::NotFoundError(
+      absl::StrCat("no job \"", selector, "\" on this node; ListJobs tells those that are (", jobs_.size(), ")"));
+}
+
+absl::StatusOr<JobEntry*> Registry::FindById(uint64_t job_id) {
+  const auto job = jobs_.find(job_id);
+  if (job == jobs_.end()) return absl::NotFoundError("the job ended and is no longer kept");
+  return job->second.get();
+}
+
+std::vector<JobView> Registry::ListJobs() {
+  std::vector<JobView> views;
+  {
+    absl::MutexLock lock(&mutex_);
+    RefreshAll(Pass::kQuery);
+    Expire();
+    views.reserve(jobs_.size());
+    for (const auto& [id, job] : jobs_) views.push_back(job->View());
+  }
+  std::sort(views.begin(), views.end(), StartedAfter);
+  return views;
+}
+
+absl::StatusOr<JobStatsView> Registry::GetJobStats(absl::string_view selector) {
+  absl::MutexLock lock(&mutex_);
+  RefreshAll(Pass::kQuery);
+  Expire();
+  absl::StatusOr<JobEntry*> job = Find(selector);
+  if (!job.ok()) return job.status();
+  JobStatsView stats{(*job)->View(), {}};
+  for (const auto& [rank, track] : (*job)->ranks) stats.ranks.push_back(track.View());
+  return stats;
+}
+
+absl::StatusOr<uint64_t> Registry::FindJob(absl::string_view selector) {
+  absl::MutexLock lock(&mutex_);
+  Expire();
+  absl::StatusOr<JobEntry*> job = Find(selector);
+  if (!job.ok()) return job.status();
+  return (*job)->id;
+}
+
+absl::StatusOr<std::vector<WindowView>> Registry::ListWindows(uint64_t job_id, std::optional<uint64_t> from_index,
+                                                              bool newest_first, size_t limit) {
+  absl::MutexLock lock(&mutex_);
+  RefreshAll(Pass::kQuery);
+  absl::StatusOr<JobEntry*> job = FindById(job_id);
+  if (!job.ok()) return job.status();
+  const WindowHistory::Map& windows = (*job)->windows.windows();
+  std::vector<WindowView> views;
+  if (newest_first) {
+    auto at = from_index ? windows.upper_bound(*from_index) : windows.end();
+    while (at != windows.begin() && views.size() < limit) views.push_back((*job)->ViewWindow(--at));
+  } else {
+    auto at = from_index ? windows.lower_bound(*from_index) : windows.begin();
+    for (; at != windows.end() && views.size() < limit; ++at) views.push_back((*job)->ViewWindow(at));
+  }
+  return views;
+}
+
+absl::StatusOr<WatchPosition> Registry::StartWatch(absl::string_view selector, std::optional<uint64_t> first_index) {
+  absl::MutexLock lock(&mutex_);
+  RefreshAll(Pass::kQuery);
+  absl::StatusOr<JobEntry*> job = Find(selector);
+  if (!job.ok()) return job.status();
+  const WindowHistory::Map& windows = (*job)->windows.windows();
+  if (first_index) {
+    const uint64_t oldest = windows.empty() ? 0 : windows.begin()->first;
+    return WatchPosition{(*job)->id, std::max(*first_index, oldest)};
+  }
+  const uint64_t after_newest = windows.empty() ? 0 : std::prev(windows.end())->first + 1;
+  return WatchPosition{(*job)->id, std::min((*job)->ClosedByRunning(), after_newest)};
+}
+
+absl::StatusOr<WatchStep> Registry::NextForWatch(WatchPosition& position) {
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<JobEntry*> job = FindById(position.job_id);
+  if (!job.ok()) return job.status();
+  const WindowHistory::Map& windows = (*job)->windows.windows();
+  const auto window = windows.lower_bound(position.next_index);
+  WatchStep step;
+  if (window != windows.end() && window->first < (*job)->ClosedByRunning()) {
+    step.window = (*job)->ViewWindow(window);
+    step.skipped_count = window->first - position.next_index;
+    position.next_index = window->first + 1;
+  } else if (!(*job)->running()) {
+    step.ended_job = (*job)->View();
+  }
+  return step;
+}
+
+NodeView Registry::GetNode() {
+  NodeView node;
+  {
+    absl::MutexLock lock(&mutex_);
+    RefreshAll(Pass::kQuery);
+    Expire();
+    for (const auto& [id, job] : jobs_) {
+      for (const auto& [rank, track] : job->ranks) {
+        if (track.holds_slot()) node.ranks.push_back(track.View());
+      }
+    }
+    node.client_count = live_.size();
+    node.lost_count = lost_count_;
+    node.job_count = jobs_.size();
+    node.page_errors = page_errors_;
+    node.histograms = histograms_;
+  }
+  std::sort(node.ranks.begin(), node.ranks.end(), [](const RankView& a, const RankView& b) { return a.slot < b.slot; });
+  return node;
+}
+
+}  // namespace gradgate

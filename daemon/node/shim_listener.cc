@@ -1,0 +1,261 @@
+#include "daemon/node/shim_listener.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/node/frame_parser.h"
+#include "daemon/node/page_mapping.h"
+
+namespace gradgate {
+namespace {
+
+constexpr int kBacklog = 128;
+constexpr int kAcceptsPerRound = 32;
+constexpr int kLogLinesPerTick = 4;
+
+// epoll ids; clients begin behind them.
+constexpr uint64_t kListenId = 0;
+constexpr uint64_t kTimerId = 1;
+constexpr uint64_t kStopId = 2;
+constexpr uint64_t kFirstClientId = 16;
+
+absl::Status Watch(int epoll, int fd, uint64_t id, uint32_t events = EPOLLIN) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id;
+  if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("epoll_ctl: ", std::strerror(errno)));
+}
+
+std::string Describe(const RankView& rank) {
+  return absl::StrCat("rank ", rank.identity.rank, " of job \"", rank.identity.job_name, "\" (run ",
+                      rank.identity.run_id.substr(0, 8), ", slot ", rank.slot, ", pid ", rank.identity.process_id, ")");
+}
+
+}  // namespace
+
+ShimListener::ShimListener(ListeningSocket socket, const ListenerOptions& options, const Clock* clock, Registry* registry,
+                           RejectionCounts* rejections, ListenerCallbacks callbacks)
+    : options_(options),
+      clock_(clock),
+      registry_(registry),
+      rejections_(rejections),
+      callbacks_(std::move(callbacks)),
+      socket_(std::move(socket)),
+      next_id_(kFirstClientId),
+      log_budget_(kLogLinesPerTick) {}
+
+absl::StatusOr<std::unique_ptr<ShimListener>> ShimListener::Create(const ListenerOptions& options, const Clock* clock,
+                                                                   Registry* registry, RejectionCounts* rejections,
+                                                                   ListenerCallbacks callbacks) {
+  absl::StatusOr<ListeningSocket> socket = ListeningSocket::Listen(options.socket_path, 0666, kBacklog);
+  if (!socket.ok()) return socket.status();
+  std::unique_ptr<ShimListener> listener(
+      new ShimListener(*std::move(socket), options, clock, registry, rejections, std::move(callbacks)));
+  if (absl::Status s = listener->SetUp(); !s.ok()) return s;
+  return listener;
+}
+
+absl::Status ShimListener::SetUp() {
+  epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  timer_ = UniqueFd(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  stop_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!epoll_ || !timer_ || !stop_) {
+    return absl::UnavailableError(absl::StrCat("cannot set up the loop: ", std::strerror(errno)));
+  }
+  itimerspec interval{};
+  interval.it_interval = absl::ToTimespec(options_.poll_interval);
+  interval.it_value = interval.it_interval;
+  if (timerfd_settime(timer_.get(), 0, &interval, nullptr) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("poll interval ", absl::FormatDuration(options_.poll_interval), ": ", std::strerror(errno)));
+  }
+  for (const auto& [fd, id] : {std::pair{socket_.fd(), kListenId}, {timer_.get(), kTimerId}, {stop_.get(), kStopId}}) {
+    if (absl::Status s = Watch(epoll_.get(), fd, id); !s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
+void ShimListener::Run() {
+  while (!stopping_) {
+    epoll_event events[64];
+    const int count = epoll_wait(epoll_.get(), events, 64, -1);
+    for (int i = 0; i < count; ++i) {
+      switch (const uint64_t id = events[i].data.u64) {
+        case kListenId:
+          Accept();
+          break;
+        case kTimerId:
+          Tick();
+          break;
+        case kStopId:
+          stopping_ = true;
+          break;
+        default:
+          HandleReadable(id);
+      }
+    }
+    if (const uint64_t generation = registry_->generation(); generation != told_generation_) {
+      told_generation_ = generation;
+      callbacks_.changed();
+    }
+  }
+}
+
+void ShimListener::Stop() {
+  const uint64_t one = 1;
+  (void)!write(stop_.get(), &one, sizeof(one));  // fails only when it is full, and so already set
+}
+
+void ShimListener::Accept() {
+  for (int i = 0; i < kAcceptsPerRound; ++i) {
+    UniqueFd socket(accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+        rejections_->Add(Rejection::kDescriptorLimit);
+        Log(absl::StrCat("cannot accept a trainer: ", std::strerror(errno), "; raise the limit of open files"));
+        PauseAccepting(true);
+      }
+      return;
+    }
+    if (clients_.size() >= options_.max_clients) {
+      rejections_->Add(Rejection::kClientLimit);
+      const std::string message = absl::StrCat("too many clients: ", clients_.size(), "; raise --max_clients");
+      SendRejectTo(socket.get(), link::RejectReason::kLimit, message);
+      Log(message);
+      continue;
+    }
+    ucred peer{};
+    socklen_t size = sizeof(peer);
+    if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+      rejections_->Add(Rejection::kPeerUnknown);
+      continue;
+    }
+    const uint64_t id = next_id_++;
+    if (!Watch(epoll_.get(), socket.get(), id, EPOLLIN | EPOLLRDHUP).ok()) {
+      rejections_->Add(Rejection::kDescriptorLimit);
+      continue;
+    }
+    clients_.try_emplace(id, std::move(socket), static_cast<uint32_t>(peer.uid), clock_->Now());
+  }
+}
+
+// Without descriptors the socket stays readable and would spin the loop.
+void ShimListener::PauseAccepting(bool pause) {
+  if (accept_paused_ == pause) return;
+  epoll_event event{};
+  event.events = pause ? 0u : static_cast<uint32_t>(EPOLLIN);
+  event.data.u64 = kListenId;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket_.fd(), &event) == 0) accept_paused_ = pause;
+}
+
+void ShimListener::Tick() {
+  uint64_t expirations;
+  (void)!read(timer_.get(), &expirations, sizeof(expirations));
+  log_budget_ = kLogLinesPerTick;
+  PauseAccepting(false);
+  registry_->Tick();
+  const absl::Time latest = clock_->Now() - options_.hello_timeout;
+  for (auto at = clients_.begin(); at != clients_.end();) {
+    const auto& [id, client] = *at++;
+    if (client.connection() || client.accepted() > latest) continue;
+    DropWith(client,
+             Reject(Rejection::kHelloTimeout, absl::StrCat("no Hello within ", absl::FormatDuration(options_.hello_timeout))));
+    Forget(id, Ending::kDisconnected);
+  }
+}
+
+void ShimListener::HandleReadable(uint64_t id) {
+  Packet packet;
+  while (true) {
+    const auto client = clients_.find(id);
+    if (client == clients_.end()) return;
+    client->second.Receive(packet);
+    if (packet.kind == Packet::Kind::kNothing) return;
+    if (packet.kind == Packet::Kind::kEnd) return Forget(id, Ending::kDisconnected);
+    if (!HandlePacket(id, client->second, packet)) return Forget(id, Ending::kDisconnected);
+  }
+}
+
+bool ShimListener::HandlePacket(uint64_t id, ShimClient& client, Packet& packet) {
+  absl::StatusOr<TrainerFrame> frame = ParseTrainerFrame(packet.view(), packet.truncated);
+  if (!frame.ok()) return DropWith(client, frame.status());
+  const bool is_hello = std::holds_alternative<link::HelloFrame>(*frame);
+  if (absl::Status s = CheckDescriptors(packet, is_hello); !s.ok()) return DropWith(client, s);
+  if (is_hello) return HandleHello(id, client, packet);
+  if (!client.connection()) return DropWith(client, Reject(Rejection::kHelloMissing, "Goodbye before Hello"));
+  Forget(id, std::get<link::GoodbyeFrame>(*frame).failed == 1 ? Ending::kGoodbyeFailed : Ending::kGoodbye);
+  return true;
+}
+
+absl::Status ShimListener::CheckDescriptors(const Packet& packet, bool is_hello) const {
+  const size_t count = packet.descriptors.size();
+  const size_t expected = is_hello ? 1 : 0;
+  if (packet.descriptors_truncated || count > expected) {
+    return Reject(Rejection::kDescriptorSurplus,
+                  absl::StrCat(is_hello ? "Hello" : "Goodbye", " came with ", packet.descriptors_truncated ? "more than " : "",
+                               count, " descriptors, not ", expected));
+  }
+  if (count < expected) {
+    return Reject(Rejection::kDescriptorMissing, "Hello came without a descriptor; attach the stats page's memfd");
+  }
+  return absl::OkStatus();
+}
+
+bool ShimListener::HandleHello(uint64_t id, ShimClient& client, Packet& packet) {
+  if (client.connection()) return DropWith(client, Reject(Rejection::kHelloTwice, "a second Hello on one connection"));
+  UniqueFd page_fd = std::move(packet.descriptors.front());
+  // Two attempts: the rank's former connection may have ended without its event having been handled.
+  for (int attempt = 0;; ++attempt) {
+    absl::StatusOr<std::unique_ptr<PageMapping>> mapping = PageMapping::Map(UniqueFd(dup(page_fd.get())));
+    if (!mapping.ok()) return DropWith(client, mapping.status());
+    absl::StatusOr<Registration> registration = registry_->Register(client.user_id(), *std::move(mapping));
+    if (registration.ok()) {
+      client.set_connection(registration->connection);
+      client.SendWelcome(registration->slot, options_.version);
+      return true;
+    }
+    if (attempt > 0 || RejectionOf(registration.status()) != Rejection::kRankDuplicate) {
+      return DropWith(client, registration.status());
+    }
+    std::vector<uint64_t> others;
+    for (const auto& [other, other_client] : clients_) {
+      if (other != id && other_client.connection()) others.push_back(other);
+    }
+    for (const uint64_t other : others) HandleReadable(other);
+  }
+}
+
+bool ShimListener::DropWith(const ShimClient& client, const absl::Status& why) {
+  const Rejection reason = RejectionOf(why);
+  rejections_->Add(reason);
+  client.SendReject(ToWire(reason), why.message());
+  Log(absl::StrCat("rejected a client of uid ", client.user_id(), " (", std::string(Name(reason)), "): ", why.message()));
+  return false;
+}
+
+void ShimListener::Forget(uint64_t id, Ending ending) {
+  const auto client = clients_.find(id);
+  const std::optional<uint64_t> connection = client->second.connection();
+  clients_.erase(client);
+  if (!connection) return;
+  const std::optional<RankView> ended = registry_->End(*connection, ending);
+  if (ended && ended->state == RankState::kLost) Log(absl::StrCat("lost ", Describe(*ended)));
+  if (ended && ended->state == RankState::kFailed) Log(absl::StrCat(Describe(*ended), " failed"));
+}
+
+void ShimListener::Log(absl::string_view line) {
+  if (log_budget_ <= 0) return;
+  --log_budget_;
+  callbacks_.log(line);
+}
+
+}  // namespace gradgate

@@ -1,0 +1,96 @@
+// The loop behind shim.sock: accepts trainers, checks what they send, and tells the registry who came and who went.
+//
+// A connection: accepted --Hello--> registered --Goodbye or end of file--> gone; any garbage, a second Hello, or no Hello in
+// time ends it. Nothing here waits for a client: a hostile one is dropped and no other notices.
+//
+// Thread class: Run() on one thread; Stop() from any thread, once or more; the rest before Run(). The callbacks run on Run()'s
+// thread, with no lock held, and must not block.
+
+#ifndef GRADGATE_DAEMON_NODE_SHIM_LISTENER_H_
+#define GRADGATE_DAEMON_NODE_SHIM_LISTENER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "daemon/node/clock.h"
+#include "daemon/node/registry.h"
+#include "daemon/node/rejection.h"
+#include "daemon/node/shim_client.h"
+#include "daemon/node/socket_file.h"
+#include "daemon/node/unique_fd.h"
+
+namespace gradgate {
+
+struct ListenerOptions {
+  std::string socket_path;
+  std::string version;
+  size_t max_clients = 256;  // connections, registered or not
+  absl::Duration hello_timeout = absl::Seconds(5);
+  absl::Duration poll_interval = absl::Milliseconds(100);
+};
+
+struct ListenerCallbacks {
+  std::function<void()> changed = [] {};                     // the registry may have something new for a watcher
+  std::function<void(absl::string_view)> log = [](auto) {};  // one line for a person; at most a few per poll interval
+};
+
+class ShimListener {
+ public:
+  // Binds the socket (mode 0666). Neither pointer is owned; both outlive this. Errors as ListeningSocket::Listen.
+  static absl::StatusOr<std::unique_ptr<ShimListener>> Create(const ListenerOptions& options, const Clock* clock,
+                                                              Registry* registry, RejectionCounts* rejections,
+                                                              ListenerCallbacks callbacks);
+  ShimListener(const ShimListener&) = delete;
+  ShimListener& operator=(const ShimListener&) = delete;
+
+  // Serves until Stop(). Connections are closed when this object goes, so that trainers try again elsewhere.
+  void Run();
+  void Stop();
+
+ private:
+  using Clients = std::map<uint64_t, ShimClient>;
+
+  ShimListener(ListeningSocket socket, const ListenerOptions& options, const Clock* clock, Registry* registry,
+               RejectionCounts* rejections, ListenerCallbacks callbacks);
+  absl::Status SetUp();
+
+  void Accept();
+  void PauseAccepting(bool pause);
+  void Tick();
+  void HandleReadable(uint64_t id);
+  // Returns false when the client is to be dropped.
+  bool HandlePacket(uint64_t id, ShimClient& client, Packet& packet);
+  bool HandleHello(uint64_t id, ShimClient& client, Packet& packet);
+  absl::Status CheckDescriptors(const Packet& packet, bool is_hello) const;
+  bool DropWith(const ShimClient& client, const absl::Status& why);
+  void Forget(uint64_t id, Ending ending);
+  void Log(absl::string_view line);
+
+  const ListenerOptions options_;
+  const Clock* const clock_;
+  Registry* const registry_;
+  RejectionCounts* const rejections_;
+  const ListenerCallbacks callbacks_;
+
+  ListeningSocket socket_;
+  UniqueFd epoll_;
+  UniqueFd timer_;
+  UniqueFd stop_;
+  Clients clients_;  // by event id
+  uint64_t next_id_;
+  bool stopping_ = false;
+  bool accept_paused_ = false;
+  int log_budget_;
+  uint64_t told_generation_ = 0;
+};
+
+}  // namespace gradgate
+
+#endif  // GRADGATE_DAEMON_NODE_SHIM_LISTENER_H_

@@ -1,0 +1,90 @@
+// What the registry answers: plain copies, taken under its lock, that hold nothing of it.
+
+#ifndef GRADGATE_DAEMON_NODE_VIEWS_H_
+#define GRADGATE_DAEMON_NODE_VIEWS_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "daemon/node/counters.h"
+#include "daemon/node/histogram.h"
+#include "daemon/node/page_reader.h"
+#include "daemon/node/window_history.h"
+
+namespace gradgate {
+
+enum class RankState : uint8_t { kRunning = 0, kFinished = 1, kLost = 2, kFailed = 3 };
+inline constexpr size_t kRankStateCount = 4;
+
+struct RankView {
+  uint32_t slot = 0;
+  RankState state = RankState::kRunning;
+  RankIdentity identity;
+  std::optional<absl::Time> end_time;
+  Counters counters{};  // the last good ones
+  uint64_t event_read_count = 0;
+  uint64_t event_missed_count = 0;
+  uint64_t window_missed_count = 0;
+  uint64_t connect_count = 0;  // times it said Hello to this daemon
+};
+
+struct JobView {
+  uint64_t id = 0;  // this daemon's number for the job, never reused
+  uint32_t user_id = 0;
+  std::string job_name;
+  std::string run_id;
+  uint32_t attempt = 0;
+  uint32_t world_size = 0;
+  RankState state = RankState::kRunning;
+  absl::Time start_time;
+  std::optional<absl::Time> end_time;
+  std::array<uint32_t, kRankStateCount> rank_counts{};
+  SyncMode sync_mode = SyncMode::kUnspecified;
+  Enforcement enforcement = Enforcement::kUnspecified;
+  uint32_t accumulate = 0;
+  uint64_t window_count = 0;
+};
+
+struct JobStatsView {
+  JobView job;
+  std::vector<RankView> ranks;  // by rank
+};
+
+struct WindowView {
+  uint64_t window_index = 0;
+  std::vector<RankWindow> ranks;  // by rank
+  bool complete = false;          // every rank that is, or was, connected here has closed it
+};
+
+// What was wrong inside pages that had been accepted.
+struct PageErrors {
+  uint64_t window_torn_count = 0;
+  uint64_t window_invalid_count = 0;
+  uint64_t event_invalid_count = 0;
+  uint64_t counters_backwards_count = 0;  // snapshots not taken over because a counter ran backwards
+  uint64_t counters_invalid_count = 0;    // snapshots not taken over because a counter was out of range
+};
+
+// Sums over all ranks this daemon has seen; they only grow.
+struct NodeHistograms {
+  std::array<std::array<CollectiveHistogram, kCollectiveOpCount>, kGroupRoleCount> collective_duration;
+  WindowHistogram window_duration;
+  WindowHistogram window_exposed;
+};
+
+struct NodeView {
+  std::vector<RankView> ranks;  // live ones and those whose series linger; by slot, each slot once
+  uint64_t client_count = 0;    // trainers connected and registered
+  uint64_t lost_count = 0;      // ranks lost since start
+  uint64_t job_count = 0;       // kept, running or ended
+  PageErrors page_errors;
+  NodeHistograms histograms;
+};
+
+}  // namespace gradgate
+
+#endif  // GRADGATE_DAEMON_NODE_VIEWS_H_

@@ -1,0 +1,21 @@
+#include "daemon/node/window_history.h"
+
+#include <algorithm>
+
+namespace gradgate {
+
+void WindowHistory::Add(const RankWindow& window) {
+  const uint64_t index = window.record.window_index;
+  if (windows_.size() >= capacity_ && index < windows_.begin()->first) return;
+  std::vector<RankWindow>& ranks = windows_[index];
+  const auto at = std::lower_bound(ranks.begin(), ranks.end(), window.rank,
+                                   [](const RankWindow& kept, uint32_t rank) { return kept.rank < rank; });
+  if (at != ranks.end() && at->rank == window.rank) {
+    *at = window;
+  } else {
+    ranks.insert(at, window);
+  }
+  if (windows_.size() > capacity_) windows_.erase(windows_.begin());
+}
+
+}  // namespace gradgate
