@@ -1,9 +1,8 @@
 #include "client/channel.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "absl/status/status.h"
@@ -16,17 +15,23 @@ namespace gradgate::client {
 namespace {
 
 constexpr int kMinBackoffMs = 100;
-constexpr int kMaxBackoffMs = 2000;                 // a daemon that was restarted is found again soon
+constexpr int kMaxBackoffMs = 500;                  // a daemon that was restarted is found again soon
 constexpr int kMaxMessageBytes = 64 * 1024 * 1024;  // a page of 1000 windows of 128 ranks is about 20 MB
 
 absl::Status ReadPem(const std::string& path, std::string* text) {
   if (path.empty()) return absl::OkStatus();
   errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  text->assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-  if (!file.is_open() || file.bad()) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot read PEM file ", path, ": ", std::strerror(errno)));
+  std::FILE* file = std::fopen(path.c_str(), "rb");
+  char buffer[4096];
+  while (file != nullptr) {
+    const size_t got = std::fread(buffer, 1, sizeof(buffer), file);
+    if (got == 0) break;
+    text->append(buffer, got);
   }
+  const bool failed = file == nullptr || std::ferror(file) != 0;
+  const int error = errno;
+  if (file != nullptr) std::fclose(file);
+  if (failed) return absl::InvalidArgumentError(absl::StrCat("cannot read PEM file ", path, ": ", std::strerror(error)));
   if (text->find("-----BEGIN") == std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat("file ", path, " is not PEM: it has no -----BEGIN line"));
   }

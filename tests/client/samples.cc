@@ -32,7 +32,7 @@ v1::RankStats SampleRank(int rank) {
   totals.set_reduction_late_count(1);
   totals.set_gradient_collective_count(2 * kWindows);
   totals.set_gradient_bytes(kWindows * kBytesPerWindow);
-  totals.mutable_exposed_duration()->set_nanos(250000000 + rank * 500000);
+  totals.mutable_exposed_duration()->set_nanos(250000000 + rank * 1000000);
   totals.mutable_wait_duration()->set_nanos(125000000);
   totals.mutable_window_duration()->set_seconds(10);
   totals.set_event_read_count(2000);
@@ -96,7 +96,7 @@ v1::GetJobStatsResponse SampleStats(const std::string& name) {
   totals.set_reduction_late_count(2 * one.reduction_late_count());
   totals.set_gradient_collective_count(2 * one.gradient_collective_count());
   totals.set_gradient_bytes(2 * one.gradient_bytes());
-  totals.mutable_exposed_duration()->set_nanos(500500000);
+  totals.mutable_exposed_duration()->set_nanos(501000000);
   totals.mutable_wait_duration()->set_nanos(250000000);
   totals.mutable_window_duration()->set_seconds(20);
   totals.set_event_read_count(2 * one.event_read_count());
