@@ -1,12 +1,12 @@
-// The ballot: the few numbers of which minimum and maximum over all ranks are taken inside the job, once per reduction, before the first
-// gradient collective. Pure encoding and evaluation; the collective is the caller's.
+// The ballot: the few numbers of which minimum and maximum over all ranks are taken inside the job, once per reduction, before
+// the first gradient collective. Pure encoding and evaluation; the collective is the caller's.
 //
-// On the wire: 2F int64, element i is field i and element F + i its negative, reduced by MAX; so one collective gives maximum and
-// minimum. All ranks read the same result, so every verdict below is shared by all ranks.
+// On the wire: 2F int64, element i is field i and element F + i its negative, reduced by MAX; so one collective gives maximum
+// and minimum. All ranks read the same result, so every verdict below is shared by all ranks.
 //
-// A window is one or more rounds. In each round a rank either contributes gradients or only takes part (a late rank without data, or one
-// whose window is closed while others go on). The window is over after the round in which all ranks said `closes`. If no rank contributes,
-// no gradient collective follows.
+// A window is one or more rounds. In each round a rank either contributes gradients or only takes part (a late rank without
+// data, or one whose window is closed while others go on). The window is over after the round in which all ranks said `closes`.
+// If no rank contributes, no gradient collective follows.
 
 #ifndef GRADGATE_SHIM_CORE_BALLOT_H_
 #define GRADGATE_SHIM_CORE_BALLOT_H_
@@ -60,8 +60,8 @@ class BallotResult {
   Ballot max_;
 };
 
-// Says who differs: `all` holds every rank's fields, rank after rank. "micro_steps: ranks [0, 1, 3] have 4, ranks [2] have 3"; one
-// clause for each field that differs; empty if none does. At most 16 ranks are listed in a group.
+// Says who differs: `all` holds every rank's fields, rank after rank. "micro_steps: ranks [0, 1, 3] have 4, ranks [2] have 3";
+// one clause for each field that differs; empty if none does. At most 16 ranks are listed in a group.
 std::string DescribeDifferences(std::span<const int64_t> all, uint32_t world_size);
 
 // "[0, 1, 3]", cut after 16 with the number of the rest.

@@ -1,7 +1,8 @@
 // The layout of gradients in buckets: a pure function of the tensors and the bucket size, the same on all ranks.
 //
-// Buckets are filled in reverse order of registration, since a backward completes gradients roughly in that order; a bucket holds one dtype;
-// a tensor larger than a bucket has one of its own. Tensors lie packed, without padding, so that bytes sent are bytes of gradients.
+// Buckets are filled in reverse order of registration, since a backward completes gradients roughly in that order; a bucket
+// holds one dtype; a tensor larger than a bucket has one of its own. Tensors lie packed, without padding, so that bytes sent
+// are bytes of gradients.
 
 #ifndef GRADGATE_SHIM_CORE_BUCKET_PLAN_H_
 #define GRADGATE_SHIM_CORE_BUCKET_PLAN_H_

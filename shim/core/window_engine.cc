@@ -11,7 +11,8 @@ std::string_view Explain(Refusal refusal) {
     case Refusal::kOutsideMicroStep:
       return "no micro-step has begun; begin one first";
     case Refusal::kStepInsideMicroStep:
-      return "the optimizer would step in the middle of a micro-step, on gradients that are not complete; end the micro-step first";
+      return "the optimizer would step in the middle of a micro-step, on gradients that are not complete; end the micro-step "
+             "first";
     case Refusal::kGradientsAdded:
       return "the micro-step has already added gradients, so it cannot be abandoned; end it";
     case Refusal::kNotClosed:
@@ -19,7 +20,8 @@ std::string_view Explain(Refusal refusal) {
     case Refusal::kNotReduced:
       return "the window is not reduced";
     case Refusal::kFailed:
-      return "a reduction of this session failed before; its gradients are not the same on all ranks, restart from a checkpoint";
+      return "a reduction of this session failed before; its gradients are not the same on all ranks, restart from a "
+             "checkpoint";
   }
   return "unknown";
 }
@@ -53,7 +55,6 @@ Decision WindowEngine::EndMicroStep() {
     return {Action::kAccumulate, Refusal::kNone};
   }
   pending_ = 0;
-  ++counts_.issued;
   counts_.last_reduction_at = counts_.micro_steps;
   state_ = closing_ ? State::kReduced : State::kOpen;
   return {Action::kReduce, Refusal::kNone};
@@ -86,8 +87,6 @@ Decision WindowEngine::BeforeStep() const {
 void WindowEngine::LateReduced() {
   if (BeforeStep().action != Action::kReduceLate) return;
   pending_ = 0;
-  ++counts_.issued;
-  ++counts_.late;
   counts_.last_reduction_at = counts_.micro_steps;
   state_ = State::kReduced;
 }

@@ -16,8 +16,8 @@
 //   reduced        | refuse: close first | refuse        | refuse       | refuse           | proceed                 | idle
 //   failed         | refuse              | refuse        | refuse       | refuse           | refuse                  | refuse
 //
-// A micro-step reduces when every one does (every_micro_step) or when it closes its window: told by `last`, or being the accumulate-th.
-// An open window in which nothing is pending (every micro-step reduced, cut short) proceeds at the step.
+// A micro-step reduces when every one does (every_micro_step) or when it closes its window: told by `last`, or being the
+// accumulate-th. An open window in which nothing is pending (every micro-step reduced, cut short) proceeds at the step.
 //
 // Every "refuse" leaves the state as it was. Thread class: one thread at a time. Nothing allocates.
 
@@ -69,8 +69,6 @@ struct WindowConfig {
 struct WindowCounts {
   uint64_t window_index = 0;
   uint32_t micro_steps = 0;        // ended
-  uint32_t issued = 0;             // reductions this rank's micro-steps asked for, late ones included
-  uint32_t late = 0;
   uint32_t suppressed = 0;         // micro-steps that did not reduce
   uint32_t last_reduction_at = 0;  // micro-steps in the last reduction; 0: none
 };

@@ -1,9 +1,9 @@
-// Times of one window, from instants that the caller passes in (ns, one clock): how long micro-steps took, and how much of the boundary was
-// exposed synchronisation. Pure; nothing allocates.
+// Times of one window, from instants that the caller passes in (ns, one clock): how long micro-steps took, and how much of the
+// boundary was exposed synchronisation. Pure; nothing allocates.
 //
-// Exposed time: duration of the boundary micro-step and of the wait at the step, less the median of the suppressed micro-steps. In a
-// window without suppressed micro-steps: completion of each reduction less the issue of its last bucket, summed.
-// With more than kSamples suppressed micro-steps the median is that of the last kSamples.
+// Exposed time: duration of the boundary micro-step and of the wait at the step, less the median of the suppressed micro-steps.
+// In a window without suppressed micro-steps: completion of each reduction less the issue of its last bucket, summed. With more
+// than kSamples suppressed micro-steps the median is that of the last kSamples.
 
 #ifndef GRADGATE_SHIM_CORE_WINDOW_TIMER_H_
 #define GRADGATE_SHIM_CORE_WINDOW_TIMER_H_

@@ -1,5 +1,6 @@
-// Names the ranks that others wait for. A rank that has waited a while for a collective writes where it is to the rendezvous store; one
-// whose wait fails reads what the others wrote: who has not come to the same round is missing. A rank that leaves or fails writes why.
+// Names the ranks that others wait for. A rank that has waited a while for a collective writes where it is to the rendezvous
+// store; one whose wait fails reads what the others wrote: who has not come to the same round is missing. A rank that leaves or
+// fails writes why.
 //
 // Thread class: one thread at a time. Every call blocks for at most the time it is given.
 

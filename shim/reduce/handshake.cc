@@ -40,7 +40,8 @@ std::string Differences(const Facts& ours, const std::map<std::string, std::stri
     const auto it = theirs.find(name);
     const std::string their_value = it == theirs.end() ? "nothing" : it->second;
     if (their_value == value) continue;
-    text += (text.empty() ? "rank " + std::to_string(rank) + " has " : ", ") + name + "=" + their_value + " where rank 0 has " + value;
+    text += (text.empty() ? "rank " + std::to_string(rank) + " has " : ", ") + name + "=" + their_value + " where rank 0 has " +
+            value;
   }
   return text;
 }
@@ -76,8 +77,8 @@ class Session {
     if (!said.ok()) return said;
     if (o_.rank != 0) return AwaitVerdict(run_id);
     const Status verdict = CompareAll();
-    const std::string text = verdict.ok() ? "ok " + Hex(o_.run_id)
-                                          : std::to_string(static_cast<int32_t>(verdict.code())) + " " + verdict.message();
+    const std::string text =
+        verdict.ok() ? "ok " + Hex(o_.run_id) : std::to_string(static_cast<int32_t>(verdict.code())) + " " + verdict.message();
     const Status told = o_.store->Set(o_.prefix + "verdict", text, std::max(Left(), 200 * kMs));
     *run_id = o_.run_id;
     return verdict.ok() ? told : verdict;
@@ -89,7 +90,8 @@ class Session {
 
   Status Missing(const std::vector<uint32_t>& ranks) const {
     return DeadlineExceeded("no gradgate on ranks " + FormatRanks(ranks) + " within " + Seconds(o_.timeout_ns) +
-                            ": start the same program on all " + std::to_string(o_.world_size) + " ranks, with the same rendezvous");
+                            ": start the same program on all " + std::to_string(o_.world_size) +
+                            " ranks, with the same rendezvous");
   }
 
   // Rank 0: the first rank that is late uses up the time, those after it are only looked for.
@@ -125,7 +127,8 @@ class Session {
     }
     const size_t space = verdict.find(' ');
     const bool missing = verdict.substr(0, space) == std::to_string(static_cast<int32_t>(Code::kDeadlineExceeded));
-    return {missing ? Code::kDeadlineExceeded : Code::kAborted, space == std::string::npos ? verdict : verdict.substr(space + 1)};
+    return {missing ? Code::kDeadlineExceeded : Code::kAborted,
+            space == std::string::npos ? verdict : verdict.substr(space + 1)};
   }
 
   Status WhoIsMissing() const {

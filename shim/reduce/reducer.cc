@@ -36,7 +36,8 @@ void Reducer::Free::operator()(void* memory) const { ::operator delete(memory, k
 
 Reducer::Reducer(const std::vector<GradientTensor>& tensors, uint64_t bucket_bytes) {
   for (const GradientTensor& tensor : tensors) {
-    shapes_.push_back({tensor.element_count, static_cast<uint32_t>(DTypeBytes(tensor.dtype)), static_cast<uint32_t>(tensor.dtype)});
+    shapes_.push_back(
+        {tensor.element_count, static_cast<uint32_t>(DTypeBytes(tensor.dtype)), static_cast<uint32_t>(tensor.dtype)});
   }
   plan_ = PlanBuckets(shapes_, bucket_bytes);
   buckets_.resize(plan_.buckets.size());

@@ -1,13 +1,13 @@
-// The bucketed reducer: holds the buckets, starts the all-reduce of each as soon as its last gradient is ready, and brings the results back.
-// Mechanism alone: when to reduce, what to count and what to divide by is the session's.
+// The bucketed reducer: holds the buckets, starts the all-reduce of each as soon as its last gradient is ready, and brings the
+// results back. Mechanism alone: when to reduce, what to count and what to divide by is the session's.
 //
 //   Reset ──► MarkReady… ──► NextReady / Launch (in bucket order) ──► MarkAllReady, Launch the rest ──► wait ──► Finish
 //
-// All ranks launch buckets in the same order, bucket 0 first, since the order of collectives must agree: a bucket that is ready early waits
-// for those before it.
+// All ranks launch buckets in the same order, bucket 0 first, since the order of collectives must agree: a bucket that is ready
+// early waits for those before it.
 //
-// Thread class: one thread at a time. Launch does not block. Memory: one allocation per bucket, 64-byte aligned, for as long as the
-// reducer lives; gradients given as null are views of it, others are copied in at Launch and out at Finish.
+// Thread class: one thread at a time. Launch does not block. Memory: one allocation per bucket, 64-byte aligned, for as long as
+// the reducer lives; gradients given as null are views of it, others are copied in at Launch and out at Finish.
 
 #ifndef GRADGATE_SHIM_REDUCE_REDUCER_H_
 #define GRADGATE_SHIM_REDUCE_REDUCER_H_

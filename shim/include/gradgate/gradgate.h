@@ -230,7 +230,8 @@ typedef struct gg_micro_step {
 #define GG_MICRO_STEP_INIT {sizeof(gg_micro_step), GG_LAST_BY_COUNT, 0}
 
 /* Begins a micro-step: call before the forward. *boundary is 1 if gradients will be reduced during this micro-step.
- * Loop thread; does not block; in a suppressed micro-step makes no system call. `micro_step` may be NULL.
+ * Loop thread; does not block, unless the previous window was reduced and not stepped: then up to deadline_ns. A suppressed micro-step
+ * makes no system call but one try a second to reach an absent daemon. `micro_step` may be NULL.
  * GG_FAILED_PRECONDITION: the previous micro-step has not ended, or the session has failed or is closed. GG_INVALID_ARGUMENT: field. */
 GG_API gg_status_t gg_micro_step_begin(gg_session* session, const gg_micro_step* micro_step, uint32_t* boundary, gg_error* error);
 
@@ -242,6 +243,11 @@ GG_API gg_status_t gg_gradient_ready(gg_session* session, uint32_t tensor, gg_er
 /* Ends a micro-step: call after the backward. Launches what gg_gradient_ready has not (tensors that got no gradient take part as they are).
  * Loop thread; blocks only where every micro-step reduces, up to deadline_ns. Errors: as gg_step_begin. */
 GG_API gg_status_t gg_micro_step_end(gg_session* session, gg_error* error);
+
+/* Undoes gg_micro_step_begin for a micro-step that failed before it added to a gradient (out of memory in the forward, say) and will be
+ * tried again: the window is as before. Loop thread; does not block. GG_FAILED_PRECONDITION: outside a micro-step, or a gradient was
+ * told ready. */
+GG_API gg_status_t gg_micro_step_abandon(gg_session* session, gg_error* error);
 
 typedef uint32_t gg_window_kind;
 enum { GG_WINDOW_FULL = 1, GG_WINDOW_PARTIAL = 2, GG_WINDOW_EMPTY = 3 };
@@ -354,11 +360,11 @@ GG_API gg_status_t gg_collective_stats_get(gg_session* session, gg_group group, 
 GG_API uint32_t gg_session_bucket_count(const gg_session* session);
 
 /* Ends the session: tells the daemon goodbye; an open window is discarded and counted as a warning. No collective.
- * Setup only; does not block. GG_FAILED_PRECONDITION: inside a micro-step. Twice is fine. */
+ * Setup only; blocks at most 0.2 s, to tell the other ranks. GG_FAILED_PRECONDITION: inside a micro-step. Twice is fine. */
 GG_API gg_status_t gg_session_close(gg_session* session, gg_error* error);
 
-/* Closes if need be and frees the session and the gradients it allocated. Setup only; waits for collectives in flight up to deadline_ns.
- * Destroying a session that was not closed reads to the daemon as a failure of the trainer. */
+/* Frees the session and the gradients it allocated. Setup only; waits for collectives in flight up to deadline_ns. A session that was not
+ * closed reads to the daemon as a trainer that was lost. */
 GG_API void gg_session_destroy(gg_session* session);
 
 #ifdef __cplusplus

@@ -1,0 +1,29 @@
+// What the opaque handles of gradgate.h hold.
+
+#ifndef GRADGATE_SHIM_CAPI_HANDLES_H_
+#define GRADGATE_SHIM_CAPI_HANDLES_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "shim/capi/session.h"
+#include "shim/reduce/store.h"
+#include "shim/reduce/transport.h"
+
+struct gg_store {
+  std::unique_ptr<gradgate::Store> store;
+  // Sessions and groups made on this store so far, in the same order on all ranks: they keep their keys apart.
+  std::atomic<uint32_t> sessions{0};
+  std::atomic<uint32_t> groups{0};
+};
+
+struct gg_transport {
+  std::unique_ptr<gradgate::Transport> transport;
+};
+
+struct gg_session {
+  std::unique_ptr<gradgate::Session> session;
+};
+
+#endif  // GRADGATE_SHIM_CAPI_HANDLES_H_

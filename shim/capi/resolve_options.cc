@@ -1,0 +1,131 @@
+#include "shim/capi/resolve_options.h"
+
+#include <cstdlib>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "shim/capi/handles.h"
+
+namespace gradgate {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr uint64_t kDefaultBucketBytes = 25ull << 20;
+
+const char* FirstSet(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const char* value = std::getenv(name);
+    if (value && *value) return value;
+  }
+  return nullptr;
+}
+
+// A whole number from the environment, or `fallback`.
+uint32_t NumberFrom(std::initializer_list<const char*> names, uint32_t fallback) {
+  const char* text = FirstSet(names);
+  if (!text) return fallback;
+  char* end = nullptr;
+  const unsigned long value = std::strtoul(text, &end, 10);
+  return *end == '\0' && value <= UINT32_MAX ? static_cast<uint32_t>(value) : fallback;
+}
+
+Status ReadEnforcement(Enforcement* out) {
+  const char* text = std::getenv("GRADGATE");
+  const std::string_view value = text ? text : "enforce";
+  if (value == "enforce" || value.empty()) {
+    *out = Enforcement::kEnforce;
+  } else if (value == "audit") {
+    *out = Enforcement::kAudit;
+  } else if (value == "off") {
+    *out = Enforcement::kOff;
+  } else {
+    return InvalidArgument("GRADGATE=" + std::string(value) + " is not known; use off, audit or enforce");
+  }
+  return OkStatus();
+}
+
+Status OutOfRange(const char* name, uint64_t value, const char* remedy) {
+  return InvalidArgument(std::string(name) + " is " + std::to_string(value) + "; " + remedy);
+}
+
+Status ReadTensors(const gg_session_options& in, SessionOptions* out) {
+  if (in.tensor_count > 0 && in.tensors == nullptr)
+    return InvalidArgument("tensors is NULL with tensor_count " + std::to_string(in.tensor_count));
+  for (uint32_t i = 0; i < in.tensor_count; ++i) {
+    const gg_tensor& tensor = in.tensors[i];
+    const std::string name = tensor.name ? tensor.name : "tensor " + std::to_string(i);
+    if (tensor.element_count == 0 || tensor.element_count > (uint64_t{1} << 48)) {
+      return InvalidArgument("tensor \"" + name + "\" has element_count " + std::to_string(tensor.element_count) +
+                             "; it must be between 1 and 2^48");
+    }
+    if (tensor.dtype != GG_FLOAT32 && tensor.dtype != GG_FLOAT64) {
+      return InvalidArgument("tensor \"" + name + "\" has dtype " + std::to_string(tensor.dtype) +
+                             "; use GG_FLOAT32 or GG_FLOAT64");
+    }
+    out->tensor_names.push_back(name);
+    out->tensors.push_back(
+        {tensor.gradient, tensor.element_count, tensor.dtype == GG_FLOAT32 ? DType::kFloat32 : DType::kFloat64});
+  }
+  return OkStatus();
+}
+
+Status ReadGroup(const gg_session_options& in, SessionOptions* out) {
+  out->store = in.store ? in.store->store.get() : nullptr;
+  out->transport = in.transport ? in.transport->transport.get() : nullptr;
+  out->rank = out->transport ? out->transport->rank() : in.rank;
+  out->world_size = out->transport ? out->transport->world_size() : (in.world_size ? in.world_size : 1);
+  if (out->transport && in.world_size && in.world_size != out->world_size) {
+    return OutOfRange("world_size", in.world_size,
+                      "the transport has another number of ranks; leave it 0 to take the transport's");
+  }
+  if (out->rank >= out->world_size) return OutOfRange("rank", out->rank, "it must be less than world_size");
+  if (out->world_size > 1 && !out->transport)
+    return OutOfRange("world_size", out->world_size, "more than one rank needs a transport");
+  if (out->world_size > 1 && !out->store) return OutOfRange("world_size", out->world_size, "more than one rank needs a store");
+  out->local_rank = in.local_rank >= 0 ? static_cast<uint32_t>(in.local_rank)
+                                       : NumberFrom({"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"}, out->rank);
+  out->attempt = NumberFrom({"GRADGATE_ATTEMPT", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"}, 0);
+  const uint32_t ordinal = in.store ? in.store->sessions.fetch_add(1) : 0;
+  out->store_prefix = "gradgate/" + std::to_string(out->attempt) + "/" + std::to_string(ordinal) + "/";
+  return OkStatus();
+}
+
+}  // namespace
+
+Status ResolveOptions(const gg_session_options& in, SessionOptions* out) {
+  if (in.mode > GG_MODE_WINDOW) return OutOfRange("mode", in.mode, "use a GG_MODE_ constant");
+  if (in.windows > GG_WINDOWS_VARIABLE) return OutOfRange("windows", in.windows, "use a GG_WINDOWS_ constant");
+  if (in.divide > GG_DIVIDE_NONE) return OutOfRange("divide", in.divide, "use a GG_DIVIDE_ constant");
+  if (in.strict > 1) return OutOfRange("strict", in.strict, "it is 0 or 1");
+  if (in.accumulate > (1u << 20)) return OutOfRange("accumulate", in.accumulate, "it must be at most 2^20 micro-steps");
+  if (in.deadline_ns < 0 || in.handshake_deadline_ns < 0) return InvalidArgument("a deadline is negative; 0 means the default");
+  out->accumulate = in.accumulate ? in.accumulate : 1;
+  out->mode = in.mode == GG_MODE_EVERY_MICRO_STEP ? SyncMode::kEveryMicroStep : SyncMode::kWindow;
+  out->variable_windows = in.windows == GG_WINDOWS_VARIABLE;
+  out->divide = static_cast<Divide>(in.divide);
+  out->strict = in.strict == 1;
+  out->bucket_bytes = in.bucket_bytes ? in.bucket_bytes : kDefaultBucketBytes;
+  out->deadline_ns = in.deadline_ns ? in.deadline_ns : 300 * kSecond;
+  out->handshake_deadline_ns = in.handshake_deadline_ns ? in.handshake_deadline_ns : 60 * kSecond;
+  out->log_user = in.log_user;
+  out->log = in.log;
+  const char* job =
+      in.job_name && *in.job_name ? in.job_name : FirstSet({"GRADGATE_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME"});
+  out->job_name = job ? job : "job";
+  if (out->job_name.size() > 127 || out->job_name.find_first_of("\n=/") != std::string::npos) {
+    return InvalidArgument("job name \"" + out->job_name +
+                           "\" is not usable; give at most 127 bytes without '/', '=' or newline");
+  }
+  if (!in.daemon_dir) {
+    out->daemon_dirs = Link::DefaultDirectories();
+  } else if (*in.daemon_dir) {
+    out->daemon_dirs = {in.daemon_dir};
+  }
+  Status status = ReadEnforcement(&out->enforcement);
+  if (status.ok()) status = ReadTensors(in, out);
+  if (status.ok()) status = ReadGroup(in, out);
+  return status;
+}
+
+}  // namespace gradgate

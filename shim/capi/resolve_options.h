@@ -1,0 +1,19 @@
+// Turns gg_session_options and the environment into checked SessionOptions: defaults, launcher variables, and a clear error for
+// each bad value.
+
+#ifndef GRADGATE_SHIM_CAPI_RESOLVE_OPTIONS_H_
+#define GRADGATE_SHIM_CAPI_RESOLVE_OPTIONS_H_
+
+#include "shim/capi/session.h"
+#include "shim/core/status.h"
+#include "shim/include/gradgate/gradgate.h"
+
+namespace gradgate {
+
+// Environment read: GRADGATE, GRADGATE_JOB, GRADGATE_DIR, GRADGATE_ATTEMPT, and the launchers' TORCHELASTIC_RUN_ID,
+// TORCHELASTIC_RESTART_COUNT, SLURM_JOB_NAME, SLURM_RESTART_COUNT, LOCAL_RANK, SLURM_LOCALID, OMPI_COMM_WORLD_LOCAL_RANK.
+Status ResolveOptions(const gg_session_options& in, SessionOptions* out);
+
+}  // namespace gradgate
+
+#endif  // GRADGATE_SHIM_CAPI_RESOLVE_OPTIONS_H_

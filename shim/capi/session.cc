@@ -1,0 +1,489 @@
+#include "shim/capi/session.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "shim/reduce/clock.h"
+#include "shim/reduce/handshake.h"
+
+namespace gradgate {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+// Ranks of different protocol numbers do not issue the same collectives.
+constexpr char kProtocol[] = "1";
+
+constexpr uint64_t Fnv(uint64_t hash, const void* data, size_t bytes) {
+  const auto* at = static_cast<const unsigned char*>(data);
+  for (size_t i = 0; i < bytes; ++i) hash = (hash ^ at[i]) * 0x100000001b3;
+  return hash;
+}
+
+std::string TensorDigest(const std::vector<GradientTensor>& tensors) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const GradientTensor& tensor : tensors) {
+    const uint64_t words[2] = {tensor.element_count, static_cast<uint64_t>(tensor.dtype)};
+    hash = Fnv(hash, words, sizeof(words));
+  }
+  char text[48];
+  std::snprintf(text, sizeof(text), "%zu (shapes %016llx)", tensors.size(), static_cast<unsigned long long>(hash));
+  return text;
+}
+
+std::string_view DivideName(Divide divide) {
+  constexpr std::string_view kNames[] = {"world", "active", "items", "none"};
+  return kNames[static_cast<uint32_t>(divide)];
+}
+
+std::vector<std::pair<std::string, std::string>> Facts(const SessionOptions& o) {
+  return {{"gradgate", GRADGATE_VERSION},
+          {"protocol", kProtocol},
+          {"world_size", std::to_string(o.world_size)},
+          {"job", o.job_name},
+          {"GRADGATE", std::string(Name(o.enforcement))},
+          {"mode", std::string(Name(o.mode))},
+          {"accumulate", std::to_string(o.accumulate)},
+          {"windows", o.variable_windows ? "variable" : "equal"},
+          {"divide", std::string(DivideName(o.divide))},
+          {"strict", o.strict ? "yes" : "no"},
+          {"bucket_bytes", std::to_string(o.bucket_bytes)},
+          {"tensors", TensorDigest(o.tensors)}};
+}
+
+}  // namespace
+
+Session::Session(SessionOptions options)
+    : o_(std::move(options)),
+      engine_({o_.accumulate, o_.enforcement != Enforcement::kEnforce || o_.mode == SyncMode::kEveryMicroStep}),
+      reducer_(o_.tensors, o_.bucket_bytes) {}
+
+Status Session::Create(SessionOptions options, std::unique_ptr<Session>* out) {
+  std::unique_ptr<Session> session(new Session(std::move(options)));
+  const Status joined = session->Join();
+  if (joined.ok()) *out = std::move(session);
+  return joined;
+}
+
+Status Session::Join() {
+  std::array<uint8_t, 16> run_id{};
+  if (getrandom(run_id.data(), run_id.size(), 0) != static_cast<ssize_t>(run_id.size()))
+    return Internal("getrandom gave no run id");
+  const Status agreed = Handshake({.store = o_.store,
+                                   .prefix = o_.store_prefix,
+                                   .rank = o_.rank,
+                                   .world_size = o_.world_size,
+                                   .facts = Facts(o_),
+                                   .run_id = run_id,
+                                   .timeout_ns = o_.handshake_deadline_ns},
+                                  &run_id);
+  if (!agreed.ok()) return agreed;
+  Publish(run_id);
+  if (o_.world_size > 1) {
+    board_ = std::make_unique<ArrivalBoard>(o_.store, o_.store_prefix, o_.rank, o_.world_size);
+    rounds_ = std::make_unique<Rounds>(RoundsConfig{.transport = o_.transport,
+                                                    .board = board_.get(),
+                                                    .recorder = recorder_.get(),
+                                                    .reducer = &reducer_,
+                                                    .deadline_ns = o_.deadline_ns,
+                                                    .sums = o_.divide == Divide::kItems || o_.divide == Divide::kActive,
+                                                    .name_unequal = !o_.variable_windows});
+  }
+  return OkStatus();
+}
+
+void Session::Publish(const std::array<uint8_t, 16>& run_id) {
+  RecorderIdentity identity;
+  identity.job_name = o_.job_name;
+  std::copy(run_id.begin(), run_id.end(), identity.run_id);
+  identity.attempt = o_.attempt;
+  identity.rank = o_.rank;
+  identity.world_size = o_.world_size;
+  identity.local_rank = o_.local_rank;
+  identity.accumulate = o_.accumulate;
+  identity.sync_mode = o_.mode;
+  identity.enforcement = o_.enforcement;
+  std::string facts;
+  for (const auto& [name, value] : Facts(o_)) facts += name + "=" + value + "\n";
+  identity.config_hash = Fnv(0xcbf29ce484222325, facts.data(), facts.size());
+  const Status exported = Recorder::Create(identity, &recorder_);
+  guard_ = std::make_unique<ForkGuard>(nullptr, &recorder_->page(), sizeof(page::StatsPage));
+  const SyncMode in_force = every_micro_step() ? SyncMode::kEveryMicroStep : o_.mode;
+  recorder_->page().totals.sync_mode.store(static_cast<uint64_t>(in_force), std::memory_order_relaxed);
+  if (!exported.ok()) Warn("stats_page", "counts stay in this process: " + exported.message());
+  if (!exported.ok() || o_.enforcement == Enforcement::kOff || o_.daemon_dirs.empty()) return;
+  const auto log = [](void* user, const char* reason, const char* message) {
+    static_cast<Session*>(user)->Warn(reason, message);
+  };
+  link_ = std::make_unique<Link>(o_.daemon_dirs, recorder_->fd(), &recorder_->page(), log, this);
+  link_->Poll(MonotonicNs());
+}
+
+Session::~Session() {
+  // A session that ends without Close reads as a failure; its socket closes without a goodbye, and the others are told by name.
+  const bool failed = engine_.state() == WindowEngine::State::kFailed;
+  if (!closed_ && !failed && board_)
+    board_->Left(engine_.counts().window_index, "its session was destroyed without being closed", 200 * kMs);
+  rounds_.reset();
+}
+
+void Session::Warn(const char* reason, const std::string& message) {
+  Recorder::AddOwned(recorder_->page().totals.warning_count, 1);
+  if (told_.insert(reason).second && o_.log) o_.log(o_.log_user, 1, reason, message.c_str());
+}
+
+Status Session::CheckUsable() const {
+  if (guard_->forked()) return FailedPrecondition("this session belongs to the parent process; a forked child makes its own");
+  if (closed_) return FailedPrecondition("the session is closed");
+  return OkStatus();
+}
+
+Status Session::Refused(const Decision& decision) {
+  Recorder::AddOwned(recorder_->page().totals.refused_count, 1);
+  return FailedPrecondition("window " + std::to_string(engine_.counts().window_index) + ": " +
+                            std::string(Explain(decision.refusal)));
+}
+
+Status Session::BeginMicroStep(Last last, int64_t items, bool* boundary) {
+  if (closed_ || guard_->forked()) return CheckUsable();
+  if (engine_.state() == WindowEngine::State::kReduced) {
+    const Status finished = FinishWindow(0, false, nullptr);
+    if (!finished.ok()) return finished;
+  }
+  const Decision decision = engine_.BeginMicroStep(last);
+  if (decision.action == Action::kRefuse) return Refused(decision);
+  micro_step_items_ = items;
+  reducer_.Reset(rounds_ && decision.action == Action::kReduce);
+  const int64_t now_ns = MonotonicNs();
+  timer_.MicroStepBegun(now_ns);
+  page::PageTotals& totals = recorder_->page().totals;
+  const uint32_t micro_step = engine_.counts().micro_steps + 1;
+  totals.micro_step.store(micro_step, std::memory_order_relaxed);
+  Recorder::AddOwned(totals.micro_step_count, 1);
+  totals.last_event_ns.store(static_cast<uint64_t>(now_ns), std::memory_order_relaxed);
+  recorder_->Record(EventKind::kMicroStepBegin, GroupRole::kDp, CollectiveOp::kAllReduce, TrafficClass::kOther, micro_step, 0,
+                    now_ns);
+  if (link_ && link_->Due(now_ns)) link_->Poll(now_ns);
+  *boundary = decision.action == Action::kReduce;
+  return OkStatus();
+}
+
+RoundInput Session::NextRound(bool contributes, bool closes) const {
+  const bool in_micro_step = engine_.state() == WindowEngine::State::kInMicroStep;
+  RoundInput input;
+  input.ballot.window = static_cast<int64_t>(engine_.counts().window_index);
+  input.ballot.round = window_.rounds;
+  input.ballot.mode = static_cast<int64_t>(every_micro_step() ? SyncMode::kEveryMicroStep : SyncMode::kWindow);
+  input.ballot.micro_steps = engine_.counts().micro_steps + (in_micro_step ? 1 : 0);
+  input.ballot.contributes = contributes ? 1 : 0;
+  input.ballot.closes = closes ? 1 : 0;
+  input.items = window_.items_untold + (in_micro_step ? micro_step_items_ : 0);
+  input.newly_active = contributes && !window_.contributed;
+  // In audit the policy would have reduced at the boundary alone.
+  input.intended = o_.enforcement != Enforcement::kAudit || o_.mode == SyncMode::kEveryMicroStep || closes;
+  input.late = !in_micro_step;
+  return input;
+}
+
+Status Session::GradientReady(uint32_t tensor) {
+  if (closed_ || guard_->forked()) return CheckUsable();
+  if (tensor >= reducer_.tensor_count()) {
+    return InvalidArgument("tensor " + std::to_string(tensor) + " does not exist; the session has " +
+                           std::to_string(reducer_.tensor_count()));
+  }
+  const Decision decision = engine_.GradientReady();
+  if (decision.action == Action::kRefuse) return Refused(decision);
+  if (!reducer_.MarkReady(tensor)) {
+    return FailedPrecondition("the gradient of \"" + o_.tensor_names[tensor] +
+                              "\" was told ready twice in one micro-step; tell it once, when it is complete");
+  }
+  if (decision.action == Action::kReduce && rounds_ && reducer_.NextReady()) {
+    if (!rounds_->started()) rounds_->Start(NextRound(true, engine_.closing()));
+    rounds_->LaunchReady();
+  }
+  return OkStatus();
+}
+
+void Session::CountMicroStepEnd(int64_t now_ns) {
+  const bool suppressed = !engine_.reducing();
+  const uint64_t duration_ns = timer_.MicroStepEnded(now_ns, suppressed);
+  page::PageTotals& totals = recorder_->page().totals;
+  Recorder::AddOwned(totals.micro_step_ns, duration_ns);
+  Recorder::AddOwned(totals.item_count, static_cast<uint64_t>(micro_step_items_));
+  totals.last_event_ns.store(static_cast<uint64_t>(now_ns), std::memory_order_relaxed);
+  if (suppressed && rounds_) {
+    Recorder::AddOwned(recorder_->page().roles[static_cast<uint32_t>(GroupRole::kDp)].suppressed_count, 1);
+  }
+  recorder_->Record(EventKind::kMicroStepEnd, GroupRole::kDp, CollectiveOp::kAllReduce, TrafficClass::kOther,
+                    engine_.counts().micro_steps + 1, duration_ns, now_ns);
+}
+
+Status Session::EndMicroStep() {
+  if (closed_ || guard_->forked()) return CheckUsable();
+  if (engine_.state() != WindowEngine::State::kInMicroStep) return Refused(engine_.EndMicroStep());
+  CountMicroStepEnd(MonotonicNs());
+  if (engine_.reducing() && rounds_) {
+    if (!rounds_->started()) rounds_->Start(NextRound(true, engine_.closing()));
+    reducer_.MarkAllReady();
+    rounds_->LaunchReady();
+  }
+  const bool reducing = engine_.reducing();
+  window_.items += micro_step_items_;
+  // A round that was started has told this micro-step's items.
+  window_.items_untold = reducing ? 0 : window_.items_untold + micro_step_items_;
+  window_.contributed |= reducing;
+  micro_step_items_ = 0;
+  (void)engine_.EndMicroStep();
+  if (!reducing || !rounds_ || !every_micro_step()) return OkStatus();
+  const Status finished = FinishRound();
+  return finished.ok() ? finished : FailWindow(finished);
+}
+
+Status Session::AbandonMicroStep() {
+  if (closed_ || guard_->forked()) return CheckUsable();
+  const Decision decision = engine_.Abandon();
+  if (decision.action == Action::kRefuse) return Refused(decision);
+  micro_step_items_ = 0;
+  return OkStatus();
+}
+
+// Waits for the round that was started, brings the gradients back, and takes in what it told.
+Status Session::FinishRound() {
+  const int64_t from_ns = MonotonicNs();
+  RoundOutcome outcome;
+  const bool late = rounds_->input().late;
+  const Status status = rounds_->Finish(&outcome);
+  const int64_t to_ns = MonotonicNs();
+  timer_.Waited(from_ns, to_ns);
+  if (!status.ok()) return status;
+  ++window_.rounds;
+  window_.min_micro_steps = static_cast<uint32_t>(outcome.ballot.min().micro_steps);
+  window_.max_micro_steps = static_cast<uint32_t>(outcome.ballot.max().micro_steps);
+  window_.all_closed = outcome.ballot.all_close();
+  window_.global_items += outcome.items;
+  window_.active_ranks += outcome.active_ranks;
+  if (outcome.reduced) {
+    window_.reduced = true;
+    timer_.Reduced(outcome.last_issue_ns, outcome.complete_ns, late);
+    double divide = o_.world_size;
+    if (!every_micro_step()) {
+      if (o_.divide == Divide::kActive) divide = static_cast<double>(window_.active_ranks);
+      if (o_.divide == Divide::kItems) divide = window_.global_items > 0 ? static_cast<double>(window_.global_items) : 1.0;
+      if (o_.divide == Divide::kNone) divide = 1.0;
+    }
+    reducer_.Finish(1.0, divide);
+  }
+  if (o_.variable_windows || !outcome.ballot.unequal()) return OkStatus();
+  window_.disagreed = true;
+  const std::string text = "window " + std::to_string(engine_.counts().window_index) +
+                           ": ranks brought different micro-steps where equal ones are declared: " + outcome.differences;
+  if (o_.strict) return Aborted(text);
+  Warn("ranks_disagree", text + "; gradients are exact all the same. Declare windows variable if this is meant");
+  return OkStatus();
+}
+
+// Takes part in rounds until every rank has closed this window. A rank that never contributed brings zeros the first time.
+Status Session::ReduceToTheEnd() {
+  if (rounds_->started()) {
+    const Status finished = FinishRound();
+    if (!finished.ok()) return finished;
+  }
+  while (!window_.all_closed) {
+    const bool brings_data = engine_.BeforeStep().action == Action::kReduceLate && engine_.counts().micro_steps > 0;
+    reducer_.Reset(true);
+    RoundInput input = NextRound(brings_data, true);
+    input.zero = engine_.counts().micro_steps == 0 && !window_.reduced;
+    rounds_->Start(input);
+    window_.items_untold = 0;
+    window_.contributed |= brings_data;
+    const Status finished = FinishRound();
+    if (!finished.ok()) return finished;
+    engine_.LateReduced();
+  }
+  return OkStatus();
+}
+
+// What could not be divided round by round is divided now. Every refusal here comes from values that all ranks share.
+Status Session::ScaleAtClose(uint32_t divisor) {
+  double multiply = 1.0;
+  double divide = 1.0;
+  if (o_.divide == Divide::kItems && window_.max_micro_steps > 0 && window_.global_items == 0) {
+    return FailedPrecondition("window " + std::to_string(engine_.counts().window_index) +
+                              " has no items on any rank; give item_count with each micro-step, and do not step");
+  }
+  if (every_micro_step() && window_.reduced && o_.divide != Divide::kWorld) {
+    multiply = o_.world_size;
+    if (o_.divide == Divide::kActive) divide = static_cast<double>(window_.active_ranks);
+    if (o_.divide == Divide::kItems) divide = static_cast<double>(window_.global_items);
+  }
+  if (divisor > 0 && window_.max_micro_steps > 0 && window_.max_micro_steps != divisor) {
+    if (window_.min_micro_steps != window_.max_micro_steps) {
+      return FailedPrecondition("flush(divisor=" + std::to_string(divisor) +
+                                ") needs the same number of micro-steps on all ranks; they brought " +
+                                std::to_string(window_.min_micro_steps) + " to " + std::to_string(window_.max_micro_steps) +
+                                ". Scale the losses by the window's size instead (last=), or divide by items");
+    }
+    multiply *= divisor;
+    divide *= window_.max_micro_steps;
+  }
+  if (multiply != 1.0 || divide != 1.0) reducer_.Scale(multiply, divide);
+  return OkStatus();
+}
+
+Status Session::FinishWindow(uint32_t divisor, bool stepping, WindowReport* report) {
+  if (rounds_) {
+    const Status reduced = ReduceToTheEnd();
+    if (!reduced.ok()) return FailWindow(reduced);
+  } else {
+    const uint32_t micro_steps = engine_.counts().micro_steps;
+    window_.min_micro_steps = window_.max_micro_steps = micro_steps;
+    window_.global_items = window_.items;
+    window_.active_ranks = micro_steps > 0;
+    window_.reduced = false;
+    if (o_.divide == Divide::kItems && micro_steps > 0 && window_.items > 0) {
+      reducer_.Scale(1.0, static_cast<double>(window_.items));
+    }
+    engine_.LateReduced();
+  }
+  const Status scaled = ScaleAtClose(divisor);
+  const bool stepped = scaled.ok() && stepping && window_.max_micro_steps > 0;
+  if (stepped) Recorder::AddOwned(recorder_->page().totals.step_count, 1);
+  if (!scaled.ok()) Recorder::AddOwned(recorder_->page().totals.refused_count, 1);
+  CloseWindow(stepped || window_.max_micro_steps == 0, !scaled.ok(), report);
+  return scaled;
+}
+
+Status Session::BeforeStep(WindowReport* report) {
+  if (closed_ || guard_->forked()) return CheckUsable();
+  const Decision decision = engine_.BeforeStep();
+  if (decision.action == Action::kRefuse) return Refused(decision);
+  return FinishWindow(0, true, report);
+}
+
+Status Session::Flush(uint32_t divisor, bool* flushed, WindowReport* report) {
+  if (closed_ || guard_->forked()) return CheckUsable();
+  const Decision decision = engine_.BeforeStep();
+  if (decision.action == Action::kRefuse) return Refused(decision);
+  if (!rounds_ && engine_.counts().micro_steps == 0) {
+    *flushed = false;
+    return OkStatus();
+  }
+  WindowReport own;
+  const Status finished = FinishWindow(divisor, true, &own);
+  *flushed = finished.ok() && own.max_micro_steps > 0;
+  if (report) *report = own;
+  return finished;
+}
+
+uint32_t Session::IntendedReductions(uint32_t max_micro_steps) const {
+  if (!rounds_ || max_micro_steps == 0) return 0;
+  return o_.mode == SyncMode::kEveryMicroStep || o_.enforcement == Enforcement::kOff ? max_micro_steps : 1;
+}
+
+page::WindowRecord Session::MakeRecord(const WindowCounts& counts, WindowKind kind) const {
+  const RoundCounts issued = rounds_ ? rounds_->counts() : RoundCounts{};
+  const int64_t now_ns = MonotonicNs();
+  page::WindowRecord record{};
+  record.window_index = counts.window_index;
+  record.kind = static_cast<uint8_t>(kind);
+  record.mode = static_cast<uint8_t>(every_micro_step() ? SyncMode::kEveryMicroStep : o_.mode);
+  record.micro_steps = counts.micro_steps;
+  record.planned_micro_steps = o_.accumulate;
+  record.min_micro_steps = window_.min_micro_steps;
+  record.max_micro_steps = window_.max_micro_steps;
+  record.last_reduction_at = rounds_ ? counts.last_reduction_at : 0;
+  record.intended_reductions = IntendedReductions(window_.max_micro_steps);
+  record.issued_reductions = issued.issued_reductions;
+  record.suppressed_reductions = rounds_ ? counts.suppressed : 0;
+  record.late_reductions = issued.late_reductions;
+  record.intended_collectives = issued.intended_collectives;
+  record.issued_collectives = issued.issued_collectives;
+  record.completed_collectives = rounds_ ? rounds_->completed_collectives() : 0;
+  record.failed_collectives = rounds_ ? rounds_->failed_collectives() : 0;
+  record.gradient_bytes = issued.gradient_bytes;
+  record.item_count = static_cast<uint64_t>(window_.items);
+  record.begin_ns = static_cast<uint64_t>(timer_.begin_ns() ? timer_.begin_ns() : now_ns);
+  record.end_ns = static_cast<uint64_t>(now_ns);
+  record.boundary_ns = timer_.boundary_ns();
+  record.suppressed_median_ns = timer_.suppressed_median_ns();
+  record.exposed_ns = rounds_ ? timer_.exposed_ns() : 0;
+  record.wait_ns = timer_.wait_ns();
+  return record;
+}
+
+// Publishes the window and begins the next. `stepped`: an optimizer step follows, or none was due.
+void Session::CloseWindow(bool stepped, bool failed, WindowReport* report) {
+  const WindowKind kind = engine_.kind();
+  WindowCounts counts = engine_.counts();
+  if (engine_.state() != WindowEngine::State::kFailed) (void)engine_.Close(&counts);
+  page::WindowRecord record = MakeRecord(counts, kind);
+  const bool late = record.late_reductions > 0;
+  const bool mismatched = record.intended_reductions != record.issued_reductions;
+  record.flags = (late ? page::kWindowLate : 0) | (mismatched ? page::kWindowMismatched : 0) |
+                 (window_.disagreed ? page::kWindowDisagreed : 0) | (!stepped ? page::kWindowUnstepped : 0) |
+                 (failed ? page::kWindowFailed : 0);
+  page::StatsPage& page = recorder_->page();
+  page::PageTotals& totals = page.totals;
+  Recorder::AddOwned(kind == WindowKind::kFull      ? totals.window_full_count
+                     : kind == WindowKind::kPartial ? totals.window_partial_count
+                                                    : totals.window_empty_count,
+                     1);
+  Recorder::AddOwned(totals.window_late_count, late);
+  Recorder::AddOwned(totals.window_mismatched_count, mismatched);
+  Recorder::AddOwned(totals.window_disagreed_count, window_.disagreed);
+  Recorder::AddOwned(totals.window_unstepped_count, !stepped && !failed);
+  Recorder::AddOwned(totals.exposed_ns, record.exposed_ns);
+  Recorder::AddOwned(totals.wait_ns, record.wait_ns);
+  Recorder::AddOwned(totals.window_ns, record.end_ns - record.begin_ns);
+  Recorder::AddOwned(page.roles[static_cast<uint32_t>(GroupRole::kDp)].intended_count, record.intended_reductions);
+  recorder_->WindowClosed(record);
+  recorder_->Record(EventKind::kWindowClosed, GroupRole::kDp, CollectiveOp::kAllReduce, TrafficClass::kOther,
+                    counts.micro_steps, record.exposed_ns, static_cast<int64_t>(record.end_ns));
+  totals.window_index.store(counts.window_index + 1, std::memory_order_relaxed);
+  totals.micro_step.store(0, std::memory_order_relaxed);
+  totals.last_event_ns.store(record.end_ns, std::memory_order_relaxed);
+  if (report) {
+    *report = {kind,
+               counts.window_index,
+               counts.micro_steps,
+               window_.min_micro_steps,
+               window_.max_micro_steps,
+               static_cast<uint32_t>(window_.active_ranks),
+               late,
+               window_.disagreed,
+               window_.global_items};
+  }
+  window_ = OpenWindow{};
+  timer_ = WindowTimer{};
+  if (rounds_) rounds_->ResetCounts();
+  if (link_) link_->Poll(static_cast<int64_t>(record.end_ns));
+}
+
+Status Session::FailWindow(Status status) {
+  const uint64_t window = engine_.counts().window_index;
+  engine_.Fail();
+  Recorder::AddOwned(recorder_->page().totals.refused_count, 1);
+  CloseWindow(false, true, nullptr);
+  if (o_.transport) o_.transport->Abort(status.message().c_str());
+  board_->Left(window, status.message(), 200 * kMs);
+  return status;
+}
+
+Status Session::Close() {
+  if (guard_->forked()) return CheckUsable();
+  if (closed_) return OkStatus();
+  if (engine_.state() == WindowEngine::State::kInMicroStep) return Refused(engine_.BeforeStep());
+  const bool failed = engine_.state() == WindowEngine::State::kFailed;
+  if (engine_.counts().micro_steps > 0 && !failed) {
+    Warn("open_window", "closed with " + std::to_string(engine_.counts().micro_steps) + " micro-steps of window " +
+                            std::to_string(engine_.counts().window_index) + " not stepped; flush before closing to use them");
+  }
+  closed_ = true;
+  recorder_->page().totals.closed.store(1, std::memory_order_relaxed);
+  if (board_ && !failed) board_->Left(engine_.counts().window_index, "it closed its session", 200 * kMs);
+  if (link_) link_->Goodbye(failed);
+  return OkStatus();
+}
+
+}  // namespace gradgate
