@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "shim/core/thread_annotations.h"
+#include "shim/reduce/clock.h"
 
 namespace gradgate {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-int64_t NowNs() { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); }
 Clock::time_point At(int64_t ns) { return Clock::time_point(std::chrono::nanoseconds(ns)); }
 
 template <typename T>
@@ -82,7 +82,7 @@ class InProcessHub::State {
 
   Ticket Start(uint32_t rank, const AllReduceRequest& request) GG_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
-    ranks_[rank].queue.push_back({request, NowNs()});
+    ranks_[rank].queue.push_back({request, MonotonicNs()});
     changed_.notify_all();
     return ++ranks_[rank].started;
   }
@@ -92,7 +92,7 @@ class InProcessHub::State {
     PerRank& mine = ranks_[rank];
     if (ticket > mine.started) return InvalidArgument("ticket " + std::to_string(ticket) + " was not started");
     while (mine.done < ticket) {
-      if (NowNs() >= deadline_ns) {
+      if (MonotonicNs() >= deadline_ns) {
         return DeadlineExceeded("request " + std::to_string(ticket) + " of rank " + std::to_string(rank) + " is not done yet");
       }
       changed_.wait_until(mutex_, At(deadline_ns));
@@ -154,7 +154,7 @@ class InProcessHub::State {
         return;
       } else if (const int64_t next = NextDeadline(); next == std::numeric_limits<int64_t>::max()) {
         changed_.wait(mutex_);
-      } else if (NowNs() < next) {
+      } else if (MonotonicNs() < next) {
         changed_.wait_until(mutex_, At(next));
       } else {
         FailLate();
@@ -172,7 +172,7 @@ class InProcessHub::State {
   // All ranks have the next request, and none of them too late.
   bool AllReady() GG_REQUIRES(mutex_) {
     for (const PerRank& rank : ranks_) {
-      if (rank.queue.empty() || rank.queue.front().request.deadline_ns <= NowNs()) return false;
+      if (rank.queue.empty() || rank.queue.front().request.deadline_ns <= MonotonicNs()) return false;
     }
     return true;
   }
@@ -192,7 +192,7 @@ class InProcessHub::State {
     for (uint32_t r = 0; r < world_size_; ++r) {
       if (ranks_[r].queue.empty()) missing += (missing.empty() ? "" : ", ") + std::to_string(r);
       for (const Pending& pending : ranks_[r].queue) {
-        if (late == world_size_ && pending.request.deadline_ns <= NowNs()) late = r;
+        if (late == world_size_ && pending.request.deadline_ns <= MonotonicNs()) late = r;
       }
     }
     if (late == world_size_) return;
@@ -236,7 +236,7 @@ class InProcessHub::State {
       ranks_[r].queue.pop_front();
     }
     mutex_.unlock();
-    const int64_t now = NowNs();
+    const int64_t now = MonotonicNs();
     for (const auto& [r, pending] : finished) {
       const AllReduceRequest& request = pending.request;
       if (request.done != nullptr) request.done(request.user, request.tag, ok, pending.start_ns, now);
