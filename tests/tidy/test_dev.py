@@ -1,0 +1,174 @@
+"""./dev with stand-ins for the programs it calls: what it would run, in which order, and what it says when they fail."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+STAND_INS = ("apt-get", "cmake", "ctest", "dpkg-deb", "dpkg-query", "promtool", "python3", "setarch", "sudo")
+
+
+class DevTest(unittest.TestCase):
+    def setUp(self) -> None:
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.root = pathlib.Path(temporary.name)
+        self.root.chmod(0o755)
+        (self.root / "bin").mkdir()
+        self.log = self.root / "log"
+        self.log.write_text("", encoding="utf-8")
+        self.log.chmod(0o666)
+        for name in STAND_INS:
+            self.stand_in(name, "")
+        shutil.copy(ROOT / "dev", self.root / "dev")
+        (self.root / "CMakePresets.json").write_text("{}\n", encoding="utf-8")
+        self.install()
+
+    def stand_in(self, name: str, body: str) -> None:
+        """A program that logs its name and arguments, then does `body`."""
+        path = self.root / "bin" / name
+        path.write_text(f'#!/bin/sh\necho "{name} $*" >>"{self.log}"\n{body}\n', encoding="utf-8")
+        path.chmod(0o755)
+
+    def install(self, *missing: str) -> None:
+        """Makes dpkg-query report every package it is asked for as installed, but for the missing ones."""
+        cases = "".join(f"{m}) ;; " for m in missing)
+        body = f'shift 2; for p in "$@"; do case $p in {cases}*) echo "install ok installed $p" ;; esac; done'
+        self.stand_in("dpkg-query", body)
+
+    def dev(self, *args: str, unprivileged: bool = False) -> subprocess.CompletedProcess[str]:
+        env = {"PATH": f"{self.root}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.root)}
+        command = ["./dev", *args]
+        if unprivileged and os.geteuid() == 0:
+            command = ["setpriv", "--reuid=65534", "--clear-groups", *command]
+        return subprocess.run(command, cwd=self.root, env=env, capture_output=True, text=True, check=False, timeout=60)
+
+    def called(self, program: str) -> list[str]:
+        lines = self.log.read_text(encoding="utf-8").splitlines()
+        return [line for line in lines if line.split()[0] == program]
+
+    def test_without_argument_lists_the_commands(self) -> None:
+        done = self.dev()
+        self.assertEqual(done.returncode, 0)
+        for command in ("setup", "build", "test", "demo", "bench", "lint", "fuzz", "ci"):
+            self.assertIn(f"\n  {command} ", done.stdout)
+
+    def test_unknown_words_are_named(self) -> None:
+        for args, word in [(["tset"], "'tset'"), (["test", "--assan"], "'--assan'"), (["setup", "--pyhton"], "'--pyhton'")]:
+            done = self.dev(*args)
+            self.assertEqual(done.returncode, 1, args)
+            self.assertIn(f"{args[0] if len(args) > 1 else 'unknown command'}", done.stderr)
+            self.assertIn(word, done.stderr)
+
+    def test_setup_of_a_complete_machine_only_asks(self) -> None:
+        done = self.dev("setup")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(self.called("dpkg-query")), 1)
+        self.assertEqual(self.called("apt-get"), [])
+
+    @unittest.skipIf(os.geteuid() != 0, "only root installs without sudo")
+    def test_setup_installs_what_is_missing_and_nothing_else(self) -> None:
+        self.install("ccache", "valgrind")
+        done = self.dev("setup")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        update, install = self.called("apt-get")
+        self.assertTrue(update.endswith(" update"), update)
+        self.assertTrue(install.endswith(" install --no-install-recommends ccache valgrind"), install)
+        self.assertEqual(self.called("sudo"), [])
+
+    @unittest.skipIf(os.geteuid() != 0, "only root installs without sudo")
+    def test_setup_tries_twice_then_names_the_packages(self) -> None:
+        self.install("ccache")
+        self.stand_in("apt-get", "exit 100")
+        done = self.dev("setup")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual([line.split()[-1] for line in self.called("apt-get")], ["update", "ccache"] * 2)
+        self.assertIn("could not install: ccache", done.stderr)
+
+    @unittest.skipIf(os.geteuid() != 0, "only root installs without sudo")
+    def test_setup_does_without_lists_that_cannot_be_fetched(self) -> None:
+        self.install("ccache")
+        self.stand_in("apt-get", 'case "$*" in *update) exit 100 ;; esac')
+        done = self.dev("setup")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("not all package lists came", done.stdout)
+
+    def test_setup_takes_promtool_out_of_its_package(self) -> None:
+        (self.root / "bin/promtool").unlink()
+        if shutil.which("promtool", path="/usr/sbin:/usr/bin:/sbin:/bin"):
+            self.skipTest("promtool is installed here")
+        self.dev("setup")
+        self.assertTrue(self.called("apt-get")[-1].endswith("download prometheus"))
+
+    @unittest.skipIf(os.geteuid() != 0, "needs to become another user")
+    def test_setup_says_that_it_uses_sudo(self) -> None:
+        self.install("ccache")
+        done = self.dev("setup", unprivileged=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.splitlines()[0], "setup: installs through sudo: ccache")
+        self.assertEqual(len(self.called("sudo")), 2)
+
+    def test_dry_run_prints_and_runs_nothing(self) -> None:
+        for command in ("build", "test", "demo", "ci"):
+            done = self.dev("-n", command)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("+ cmake --preset debug" if command != "demo" else "+ cmake --preset release", done.stdout)
+        self.assertEqual(self.called("cmake") + self.called("ctest") + self.called("apt-get"), [])
+
+    def test_build_takes_preset_and_targets(self) -> None:
+        self.assertEqual(self.dev("build", "release", "gradgated", "digits").returncode, 0)
+        configure, build = self.called("cmake")
+        self.assertEqual(configure, "cmake --preset release")
+        self.assertTrue(build.startswith("cmake --build build/release --parallel ") and build.endswith("--target gradgated digits"), build)
+
+    def test_test_ends_with_the_summary_of_ctest(self) -> None:
+        self.stand_in("ctest", 'echo "100% tests passed, 0 tests failed out of 7"; echo; echo "Total Test time (real) = 1 sec"')
+        done = self.dev("test", "Window")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.splitlines()[-3], "100% tests passed, 0 tests failed out of 7")
+        self.assertIn("--tests-regex Window", self.called("ctest")[0])
+        self.assertIn("--label-exclude ^gpu$", self.called("ctest")[0])
+
+    def test_a_failing_test_or_build_fails(self) -> None:
+        self.stand_in("ctest", "exit 8")
+        self.assertEqual(self.dev("test").returncode, 8)
+        self.stand_in("cmake", "exit 2")
+        self.assertEqual(self.dev("test").returncode, 2)
+        self.assertEqual(len(self.called("ctest")), 1)
+
+    def test_sanitizers_leave_out_whole_processes(self) -> None:
+        self.stand_in("ctest", 'echo "$TSAN_OPTIONS"')
+        (self.root / "tests").mkdir()
+        (self.root / "tests/tsan.supp").write_text("", encoding="utf-8")
+        done = self.dev("test", "--tsan")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"halt_on_error=1:second_deadlock_stack=1:suppressions={self.root}/tests/tsan.supp", done.stdout)
+        self.assertIn("--test-dir build/tsan", self.called("ctest")[0])
+        self.assertIn("--label-exclude ^(gpu|system|tidy)$", self.called("ctest")[0])
+
+    def test_what_does_not_exist_yet_fails_clearly(self) -> None:
+        for command, script in [("bench", "bench/run.py"), ("fuzz", "tests/fuzz/run.py")]:
+            done = self.dev(command)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f"nothing is registered yet: {script} does not exist", done.stderr)
+
+    def test_ci_runs_every_stage_and_the_tests_last(self) -> None:
+        done = self.dev("ci")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        stages = [line[4:] for line in done.stdout.splitlines() if line.startswith("=== ")]
+        self.assertEqual(stages, ["setup", "lint --all", "build", "test --asan", "test --tsan", "demo", "times", "test"])
+        self.assertIn("ctest --test-dir build/debug", done.stdout.splitlines()[-1])
+
+    def test_ci_stops_at_the_first_stage_that_fails(self) -> None:
+        self.stand_in("python3", "exit 1")
+        done = self.dev("ci")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ci: stage 'lint --all' failed", done.stderr)
+        self.assertEqual(self.called("ctest"), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
