@@ -20,7 +20,7 @@
 //
 // Memory order. Counters are independent relaxed atomics: no two need be from the same instant, each is exact. A
 // WindowSlot and an EventSlot carry a sequence: odd while written, even when done; the writer stores payload words relaxed
-// between an acquire-ordered claim and a release store, the reader loads the sequence (acquire), the words (relaxed), then an acquire
+// between an acquire-ordered claim with a release fence and a release store, the reader loads the sequence (acquire), the words (relaxed), then an acquire
 // fence and the sequence again, and gives up after kReadRetries. A writer killed in between leaves the sequence odd for ever:
 // readers report that slot as torn and keep what they had.
 //
