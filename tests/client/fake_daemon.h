@@ -46,8 +46,9 @@ class FakeDaemon final : public v1::SyncStatsService::Service {
   // Ends all calls and frees the socket.
   void Stop();
 
-  // From now on no handler answers until it is cancelled or the daemon stopped.
+  // From now on no handler answers until it is cancelled, the daemon stopped, or Unhang.
   void Hang() { hang_ = true; }
+  void Unhang() { hang_ = false; }
 
   // Lets watches in AfterScript::kHold go on to send `after_hold` and end.
   void Release() { release_.Notify(); }

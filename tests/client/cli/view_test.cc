@@ -1,0 +1,142 @@
+// What gradgatectl shows, to the letter.
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "client/cli/job_view.h"
+#include "client/cli/problems.h"
+#include "client/cli/window_view.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client/samples.h"
+
+namespace gradgate::cli {
+namespace {
+
+using gradgate::testing::SampleJob;
+using gradgate::testing::SampleNow;
+using gradgate::testing::SampleStats;
+using gradgate::testing::SampleWindow;
+using ::testing::HasSubstr;
+
+// A file of golden/, to the letter.
+std::string Golden(const std::string& name) {
+  std::ifstream file(std::string(GOLDEN_DIR "/") + name);
+  EXPECT_TRUE(file.is_open()) << name;
+  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+}
+
+TEST(StatusView, OfAHealthyJob) { EXPECT_EQ(StatusView(SampleStats("digits"), SampleNow()), Golden("status.txt")); }
+
+TEST(StatusView, SaysWhatIsWrongBelowTheHeadLine) {
+  v1::GetJobStatsResponse stats = SampleStats("digits");
+  stats.mutable_ranks(0)->set_state(v1::STATE_FAILED);
+  stats.mutable_ranks(1)->set_state(v1::STATE_LOST);
+  for (v1::RankStats& rank : *stats.mutable_ranks()) rank.mutable_totals()->set_window_disagreed_count(3);
+  v1::SyncTotals& totals = *stats.mutable_ranks(1)->mutable_totals();
+  totals.set_window_mismatched_count(2);
+  totals.set_refused_count(1);
+  totals.set_warning_count(4);
+  totals.set_event_missed_count(500);
+  totals.set_window_missed_count(6);
+  stats.mutable_ranks(0)->add_collectives()->set_failed_count(1);
+  EXPECT_EQ(JobProblems(stats),
+            "! lost, ended without a goodbye: rank 1\n"
+            "! failed, ended with an error: rank 0\n"
+            "! windows whose issued reductions differ from the intended ones: 2 on rank 1\n"
+            "! windows in which ranks disagreed: 3 on ranks 0-1\n"
+            "! steps refused: 1 on rank 1\n"
+            "! warnings: 4 on rank 1\n"
+            "! events missed: 500 on rank 1\n"
+            "! window records missed: 6 on rank 1\n"
+            "! collectives failed: 1 on rank 0\n");
+  EXPECT_THAT(StatusView(stats, SampleNow()), HasSubstr("for 1m23s\n! lost, ended without a goodbye: rank 1\n"));
+}
+
+TEST(StatusView, TellsReductionsOfEachRoleApart) {
+  v1::GetJobStatsResponse stats = SampleStats("hsdp");
+  for (v1::RankStats& rank : *stats.mutable_ranks()) {
+    rank.mutable_roles(0)->set_group(v1::GROUP_ROLE_REPLICATE);
+    v1::RoleTotals& shard = *rank.add_roles();
+    shard.set_group(v1::GROUP_ROLE_SHARD);
+    shard.set_issued_count(4 * rank.totals().step_count());
+  }
+  stats.mutable_totals()->set_reduction_issued_count(5 * stats.totals().step_count());
+  EXPECT_THAT(StatusView(stats, SampleNow()), HasSubstr("5.00  shard 4.00, replicate 1.00\n"));
+}
+
+TEST(StatusView, OfAJobWithoutAStepHasNoRatio) {
+  v1::GetJobStatsResponse stats;
+  *stats.mutable_job() = SampleJob("digits");
+  stats.add_ranks();
+  EXPECT_THAT(StatusView(stats, SampleNow()), HasSubstr("reductions per optimizer step           -\n"));
+}
+
+TEST(JobHeadLine, OfAnEndedJobHasItsOwnDuration) {
+  v1::Job job = SampleJob("digits");
+  job.set_state(v1::STATE_FINISHED);
+  job.mutable_end_time()->set_seconds(job.start_time().seconds() + 7);
+  EXPECT_THAT(JobHeadLine(job, SampleNow()), HasSubstr("for 7.0s\n"));
+}
+
+TEST(JobsView, NamesJobsWithLostRanksFirst) {
+  v1::ListJobsResponse response;
+  *response.add_jobs() = SampleJob("digits");
+  v1::Job& bad = *response.add_jobs();
+  bad = SampleJob("ev\x1bil");
+  bad.set_state(v1::STATE_LOST);
+  bad.set_running_rank_count(0);
+  bad.set_lost_rank_count(2);
+  bad.set_accumulate(0);
+  EXPECT_EQ(JobsView(response, SampleNow()), Golden("jobs.txt"));
+}
+
+TEST(JobsView, OfNoJobSaysSo) { EXPECT_EQ(JobsView({}, SampleNow()), "no job yet\n"); }
+
+v1::Window BadWindow() {
+  v1::Window window = SampleWindow(126);
+  window.set_complete(false);
+  v1::RankWindow& rank = *window.mutable_ranks(1);
+  rank.set_kind(v1::WINDOW_KIND_EMPTY);
+  rank.set_micro_step_count(0);
+  rank.set_planned_micro_step_count(0);
+  rank.set_last_reduction_at(0);
+  rank.set_reduction_issued_count(2);
+  rank.set_reduction_late_count(1);
+  rank.set_late(true);
+  rank.set_mismatched(true);
+  rank.set_disagreed(true);
+  rank.set_unstepped(true);
+  rank.set_failed(true);
+  for (v1::RankWindow& each : *window.mutable_ranks()) each.set_min_micro_step_count(0);
+  return window;
+}
+
+TEST(WindowsView, HasARowForEachRankAndWhatIsWrongAboveThem) {
+  v1::ListWindowsResponse response;
+  *response.add_windows() = SampleWindow(124);
+  *response.add_windows() = SampleWindow(125);
+  response.mutable_windows(0)->mutable_ranks(0)->set_disagreed(true);
+  *response.add_windows() = BadWindow();
+  EXPECT_EQ(WindowsView(response), Golden("windows.txt"));
+}
+
+TEST(WindowsView, OfNoWindowSaysSo) { EXPECT_EQ(WindowsView({}), "no closed window kept\n"); }
+
+TEST(WatchView, ShowsRowsThenWhatIsWrongThenTheEnd) {
+  WatchView view;
+  v1::WatchWindowsResponse message;
+  *message.mutable_window() = BadWindow();
+  message.set_skipped_count(3);
+  v1::WatchWindowsResponse end;
+  *end.mutable_ended_job() = SampleJob("digits");
+  end.mutable_ended_job()->set_state(v1::STATE_LOST);
+  std::string shown = view.Header();
+  shown += view.Next(message, SampleNow());
+  shown += view.Next(end, SampleNow());
+  EXPECT_EQ(shown, Golden("watch.txt"));
+}
+
+}  // namespace
+}  // namespace gradgate::cli
