@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-STAND_INS = ("apt-get", "cmake", "ctest", "dpkg-deb", "dpkg-query", "promtool", "python3", "setarch", "sudo")
+STAND_INS = ("apt-cache", "apt-get", "cmake", "ctest", "dpkg-deb", "dpkg-query", "promtool", "python3", "setarch", "sudo")
 
 
 class DevTest(unittest.TestCase):
@@ -96,12 +96,15 @@ class DevTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("not all package lists came", done.stdout)
 
-    def test_setup_takes_promtool_out_of_its_package(self) -> None:
+    def test_setup_gets_promtool_without_the_server(self) -> None:
         (self.root / "bin/promtool").unlink()
         if shutil.which("promtool", path="/usr/sbin:/usr/bin:/sbin:/bin"):
             self.skipTest("promtool is installed here")
         self.dev("setup")
-        self.assertTrue(self.called("apt-get")[-1].endswith("download prometheus"))
+        self.assertTrue(self.called("apt-get")[1].endswith("install --no-install-recommends promtool"))
+        self.stand_in("apt-cache", "exit 100")
+        self.dev("setup")
+        self.assertEqual(self.called("apt-get")[-1], "apt-get download prometheus")
 
     @unittest.skipIf(os.geteuid() != 0, "needs to become another user")
     def test_setup_says_that_it_uses_sudo(self) -> None:
