@@ -1,0 +1,99 @@
+#include "daemon/main/daemon.h"
+
+#include <cstdio>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/metrics/metrics_server.h"
+#include "daemon/node/clock.h"
+#include "daemon/node/rejection.h"
+
+namespace gradgate {
+namespace {
+
+constexpr absl::Duration kRpcGrace = absl::Seconds(1);
+
+void LogToStderr(absl::string_view line) { std::fprintf(stderr, "gradgated: %s\n", std::string(line).c_str()); }
+
+class WiredDaemon final : public Daemon {
+ public:
+  explicit WiredDaemon(const DaemonOptions& options) : options_(options), registry_(options.registry, &clock_) {}
+  ~WiredDaemon() override { ShutDown(); }
+
+  absl::Status Listen();
+  std::string ReadyLine() const override;
+  void ShutDown() override;
+
+ private:
+  DaemonOptions options_;
+  SystemClock clock_;
+  RejectionCounts rejections_;
+  Registry registry_;
+  std::unique_ptr<ShimListener> listener_;
+  std::unique_ptr<RpcServer> rpc_;
+  std::unique_ptr<MetricsServer> metrics_;
+  std::thread loop_;
+};
+
+absl::Status WiredDaemon::Listen() {
+  options_.listener.socket_path = absl::StrCat(options_.directory, "/", link::kShimSocketName);
+  options_.listener.version = options_.version;
+  options_.rpc.socket_path = absl::StrCat(options_.directory, "/", link::kApiSocketName);
+
+  ListenerCallbacks callbacks;
+  callbacks.changed = [this] { rpc_->WakeWatchers(); };
+  callbacks.log = LogToStderr;
+  auto listener = ShimListener::Create(options_.listener, &clock_, &registry_, &rejections_, std::move(callbacks));
+  if (!listener.ok()) return listener.status();
+  listener_ = *std::move(listener);
+
+  auto rpc = RpcServer::Start(options_.rpc, &registry_);
+  if (!rpc.ok()) return rpc.status();
+  rpc_ = *std::move(rpc);
+
+  if (!options_.metrics_listen.empty()) {
+    auto metrics = MetricsServer::Start(options_.metrics_listen, options_.version, &registry_, &rejections_);
+    if (!metrics.ok()) return metrics.status();
+    metrics_ = *std::move(metrics);
+  }
+  loop_ = std::thread([this] { listener_->Run(); });
+  return absl::OkStatus();
+}
+
+std::string WiredDaemon::ReadyLine() const {
+  std::string line = absl::StrCat("gradgated ", options_.version, " ready: shim ", options_.listener.socket_path, ", api ",
+                                  options_.rpc.socket_path);
+  if (rpc_->tcp_port() != 0) {
+    const absl::string_view listen = options_.rpc.tcp_listen;
+    absl::StrAppend(&line, ", grpc ", listen.substr(0, listen.rfind(':')), ":", rpc_->tcp_port());
+  }
+  if (metrics_) {
+    const absl::string_view listen = options_.metrics_listen;
+    const size_t colon = listen.rfind(':');
+    const absl::string_view host = colon == absl::string_view::npos ? "127.0.0.1" : listen.substr(0, colon);
+    absl::StrAppend(&line, ", metrics http://", host, ":", metrics_->port(), "/metrics");
+  }
+  return line;
+}
+
+// Watchers last: the loop's thread may be waking them until it has ended.
+void WiredDaemon::ShutDown() {
+  if (loop_.joinable()) {
+    listener_->Stop();
+    loop_.join();
+  }
+  if (rpc_) rpc_->ShutDown(kRpcGrace);
+  metrics_.reset();
+  listener_.reset();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& options) {
+  auto daemon = std::make_unique<WiredDaemon>(options);
+  if (absl::Status s = daemon->Listen(); !s.ok()) return s;
+  return daemon;
+}
+
+}  // namespace gradgate

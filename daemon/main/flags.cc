@@ -1,0 +1,138 @@
+#include "daemon/main/flags.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/reflection.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "daemon/main/run_dir.h"
+
+ABSL_FLAG(std::string, dir, "",
+          "Directory of shim.sock (trainers) and api.sock (gRPC). Default: $GRADGATE_DIR, else /run/gradgate if it can be "
+          "written, else $XDG_RUNTIME_DIR/gradgate.");
+ABSL_FLAG(std::string, metrics_listen, "127.0.0.1:9767",
+          "Address of http://…/metrics, as host:port; port 0 takes any free one; empty: no metrics.");
+ABSL_FLAG(
+    std::string, grpc_listen, "",
+    "Also serve gRPC on this TCP address, as host:port; port 0 takes any free one. Beyond loopback the three --tls flags are "
+    "needed. Empty: only api.sock.");
+ABSL_FLAG(std::string, tls_cert, "", "PEM file with the certificate that --grpc_listen shows.");
+ABSL_FLAG(std::string, tls_key, "", "PEM file with the private key of --tls_cert.");
+ABSL_FLAG(std::string, tls_client_ca, "", "PEM file with the authority that must have signed the certificates of callers.");
+ABSL_FLAG(bool, grpc_reflection, true, "Serve gRPC reflection, so that grpcurl and the like need no .proto files.");
+ABSL_FLAG(uint32_t, max_clients, 256, "Trainer connections served at once; more are refused. Also the ranks kept of one job.");
+ABSL_FLAG(uint32_t, max_watchers, 64, "WatchWindows streams served at once; more are refused.");
+ABSL_FLAG(absl::Duration, hello_timeout, absl::Seconds(5), "A connection that has not said Hello after this long is dropped.");
+ABSL_FLAG(absl::Duration, poll_interval, absl::Milliseconds(100),
+          "How often windows and events are read from the trainers' pages; 1ms to 10s.");
+ABSL_FLAG(uint32_t, window_history, 1024, "Closed windows kept per job; the oldest go first.");
+ABSL_FLAG(uint32_t, max_ended_jobs, 64, "Ended jobs kept; the one that ended first goes first.");
+ABSL_FLAG(absl::Duration, keep_ended, absl::Hours(1), "How long an ended job is kept for queries.");
+ABSL_FLAG(absl::Duration, metrics_linger, absl::Minutes(5), "How long the series of an ended rank stay in /metrics.");
+
+namespace gradgate {
+namespace {
+
+constexpr char kUsage[] =
+    "gradgated: counts the gradient reductions of the trainers on this node, and answers for them.\n"
+    "\n"
+    "Trainers that link the gradgate shim find it through shim.sock; gradgatectl and other gRPC clients ask api.sock;\n"
+    "Prometheus scrapes /metrics. Training never depends on it: it may be started, stopped and replaced at any time.\n"
+    "\n"
+    "Usage: gradgated [--flag=value …]\n";
+
+std::map<std::string, const absl::CommandLineFlag*> OwnFlags() {
+  std::map<std::string, const absl::CommandLineFlag*> own;
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (absl::EndsWith(flag->Filename(), "daemon/main/flags.cc")) own.emplace(std::string(name), flag);
+  }
+  return own;
+}
+
+absl::Status CheckAtLeastOne(absl::string_view name, uint32_t value) {
+  if (value >= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--", name, " is 0, must be at least 1"));
+}
+
+absl::Status CheckDuration(absl::string_view name, absl::Duration value, absl::Duration least, absl::Duration most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--", name, " is ", absl::FormatDuration(value), ", must be between ",
+                                                 absl::FormatDuration(least), " and ", absl::FormatDuration(most)));
+}
+
+absl::Status CheckValues() {
+  for (const absl::Status& status : {
+           CheckAtLeastOne("max_clients", absl::GetFlag(FLAGS_max_clients)),
+           CheckAtLeastOne("window_history", absl::GetFlag(FLAGS_window_history)),
+           CheckDuration("hello_timeout", absl::GetFlag(FLAGS_hello_timeout), absl::Milliseconds(10), absl::Hours(1)),
+           CheckDuration("poll_interval", absl::GetFlag(FLAGS_poll_interval), absl::Milliseconds(1), absl::Seconds(10)),
+           CheckDuration("keep_ended", absl::GetFlag(FLAGS_keep_ended), absl::ZeroDuration(), absl::Hours(24 * 365)),
+           CheckDuration("metrics_linger", absl::GetFlag(FLAGS_metrics_linger), absl::ZeroDuration(), absl::Hours(24 * 365)),
+       }) {
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string HelpText() {
+  std::string text = absl::StrCat(kUsage, "\nFlags:\n");
+  for (const auto& [name, flag] : OwnFlags()) {
+    const std::string value = flag->DefaultValue();
+    absl::StrAppendFormat(&text, "  --%s  (default: %s)\n      %s\n", name, value.empty() ? "empty" : value, flag->Help());
+  }
+  absl::StrAppend(&text, "  --help\n      Print this text.\n  --version\n      Print the version.\n");
+  return text;
+}
+
+absl::StatusOr<DaemonOptions> ParseFlags(int argc, char** argv) {
+  // The library's own --help lists no defaults of ours first and exits 1.
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--") break;
+    if (argument == "--help" || argument == "-help" || argument == "-h") {
+      std::fputs(HelpText().c_str(), stdout);
+      std::exit(0);
+    }
+    if (argument == "--version" || argument == "-version") {
+      std::printf("gradgated %s\n", GRADGATE_VERSION);
+      std::exit(0);
+    }
+  }
+  absl::SetProgramUsageMessage(kUsage);
+  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
+  if (rest.size() > 1) return absl::InvalidArgumentError(absl::StrCat("\"", rest[1], "\" is no flag; see gradgated --help"));
+  if (absl::Status s = CheckValues(); !s.ok()) return s;
+
+  absl::StatusOr<std::string> directory = ChooseRunDirectory(absl::GetFlag(FLAGS_dir));
+  if (!directory.ok()) return directory.status();
+  DaemonOptions options;
+  options.version = GRADGATE_VERSION;
+  options.directory = *directory;
+  options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
+  options.rpc.tcp_listen = absl::GetFlag(FLAGS_grpc_listen);
+  options.rpc.tls = {absl::GetFlag(FLAGS_tls_cert), absl::GetFlag(FLAGS_tls_key), absl::GetFlag(FLAGS_tls_client_ca)};
+  options.rpc.reflection = absl::GetFlag(FLAGS_grpc_reflection);
+  options.rpc.max_watchers = absl::GetFlag(FLAGS_max_watchers);
+  options.listener.max_clients = absl::GetFlag(FLAGS_max_clients);
+  options.listener.hello_timeout = absl::GetFlag(FLAGS_hello_timeout);
+  options.listener.poll_interval = absl::GetFlag(FLAGS_poll_interval);
+  options.registry.window_history = absl::GetFlag(FLAGS_window_history);
+  options.registry.max_ended_jobs = absl::GetFlag(FLAGS_max_ended_jobs);
+  options.registry.keep_ended = absl::GetFlag(FLAGS_keep_ended);
+  options.registry.series_linger = absl::GetFlag(FLAGS_metrics_linger);
+  options.registry.max_ranks_per_job = absl::GetFlag(FLAGS_max_clients);
+  return options;
+}
+
+}  // namespace gradgate

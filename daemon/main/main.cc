@@ -1,0 +1,69 @@
+// gradgated: parses flags, starts the daemon, waits for a signal, shuts down.
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "daemon/main/daemon.h"
+#include "daemon/main/flags.h"
+#include "daemon/main/notify.h"
+
+namespace gradgate {
+namespace {
+
+// A shutdown that takes longer is ended by SIGALRM.
+constexpr unsigned kShutDownSeconds = 10;
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "gradgated: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+// One descriptor for each trainer, and some for gRPC and the rest.
+void RaiseOpenFileLimit(size_t max_clients) {
+  rlimit limit;
+  const rlim_t wanted = max_clients + 256;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = limit.rlim_max == RLIM_INFINITY || wanted < limit.rlim_max ? wanted : limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
+    std::fprintf(stderr, "gradgated: only %llu files may be open, %llu are needed for --max_clients; raise the limit\n",
+                 static_cast<unsigned long long>(limit.rlim_cur), static_cast<unsigned long long>(wanted));
+  }
+}
+
+int Main(int argc, char** argv) {
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // its errors come back as ours, in one line
+  absl::StatusOr<DaemonOptions> options = ParseFlags(argc, argv);
+  if (!options.ok()) return Fail(options.status());
+
+  std::signal(SIGPIPE, SIG_IGN);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before there are threads, so that only sigwait below sees them
+  RaiseOpenFileLimit(options->listener.max_clients);
+
+  absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(*options);
+  if (!daemon.ok()) return Fail(daemon.status());
+  std::printf("%s\n", (*daemon)->ReadyLine().c_str());
+  std::fflush(stdout);
+  NotifyServiceManager("READY=1");
+
+  int signal_number = 0;
+  sigwait(&signals, &signal_number);
+  NotifyServiceManager("STOPPING=1");
+  alarm(kShutDownSeconds);
+  (*daemon)->ShutDown();
+  return 0;
+}
+
+}  // namespace
+}  // namespace gradgate
+
+int main(int argc, char** argv) { return gradgate::Main(argc, argv); }

@@ -1,0 +1,64 @@
+#include "daemon/metrics/metrics_server.h"
+
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/metrics/families.h"
+#include "prometheus/collectable.h"
+#include "prometheus/exposer.h"
+
+namespace gradgate {
+namespace {
+
+class RegistryCollectable final : public prometheus::Collectable {
+ public:
+  RegistryCollectable(std::string version, Registry* registry, const RejectionCounts* rejections)
+      : version_(std::move(version)), registry_(registry), rejections_(rejections) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    return BuildFamilies(registry_->GetNode(), *rejections_, version_);
+  }
+
+ private:
+  const std::string version_;
+  Registry* const registry_;
+  const RejectionCounts* const rejections_;
+};
+
+// A scraper that stops reading holds one of the server's two threads for this long at most.
+std::vector<std::string> ServerOptions(const std::string& listen) {
+  return {"listening_ports", listen, "num_threads", "2", "request_timeout_ms", "5000", "keep_alive_timeout_ms", "500"};
+}
+
+class ExposerMetricsServer final : public MetricsServer {
+ public:
+  ExposerMetricsServer(const std::string& listen, const std::string& version, Registry* registry,
+                       const RejectionCounts* rejections)
+      : collectable_(std::make_shared<RegistryCollectable>(version, registry, rejections)), exposer_(ServerOptions(listen)) {
+    exposer_.RegisterCollectable(collectable_);
+  }
+
+  int port() const override { return exposer_.GetListeningPorts().front(); }
+
+ private:
+  const std::shared_ptr<RegistryCollectable> collectable_;
+  prometheus::Exposer exposer_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& listen, const std::string& version,
+                                                                    Registry* registry, const RejectionCounts* rejections) {
+  // The library's only way to say that it cannot listen.
+  try {
+    auto server = std::make_unique<ExposerMetricsServer>(listen, version, registry, rejections);
+    return server;
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(absl::StrCat("cannot serve metrics on ", listen, ": ", error.what(),
+                                               "; choose another --metrics_listen, port 0 for any, or \"\" for none"));
+  }
+}
+
+}  // namespace gradgate

@@ -1,0 +1,31 @@
+// Serves /metrics over HTTP. Each scrape takes one snapshot of the registry.
+//
+// Thread class: Start() and the destructor from one thread; scrapes run on the server's own two threads.
+
+#ifndef GRADGATE_DAEMON_METRICS_METRICS_SERVER_H_
+#define GRADGATE_DAEMON_METRICS_METRICS_SERVER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "daemon/node/registry.h"
+#include "daemon/node/rejection.h"
+
+namespace gradgate {
+
+class MetricsServer {
+ public:
+  // `listen` is host:port or port; port 0: any. Neither pointer is owned; both outlive this.
+  // UNAVAILABLE: the address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen, const std::string& version,
+                                                              Registry* registry, const RejectionCounts* rejections);
+  virtual ~MetricsServer() = default;
+
+  // The port in use.
+  virtual int port() const = 0;
+};
+
+}  // namespace gradgate
+
+#endif  // GRADGATE_DAEMON_METRICS_METRICS_SERVER_H_
