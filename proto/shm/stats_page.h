@@ -20,9 +20,9 @@
 //
 // Memory order. Counters are independent relaxed atomics: no two need be from the same instant, each is exact. A
 // WindowSlot and an EventSlot carry a sequence: odd while written, even when done; the writer stores payload words relaxed
-// between an acquire-ordered claim with a release fence and a release store, the reader loads the sequence (acquire), the words (relaxed), then an acquire
-// fence and the sequence again, and gives up after kReadRetries. A writer killed in between leaves the sequence odd for ever:
-// readers report that slot as torn and keep what they had.
+// between an acquire-ordered claim with a release fence and a release store, the reader loads the sequence (acquire), the
+// words (relaxed), then an acquire fence and the sequence again, and gives up after kReadRetries. A writer killed in between
+// leaves the sequence odd for ever: readers report that slot as torn and keep what they had.
 //
 // Limits: 256 windows, so that a reader that looks ten times a second misses none of windows longer than 0.4 ms; 4096 events, so that
 // it misses none at 40,000 a second. What a reader missed it can count: sequences name the index they hold.
