@@ -92,9 +92,8 @@ class GlooTransport::Worker {
       : rank_(rank), world_size_(world_size), group_(std::move(group)), thread_([this] { Run(); }) {}
 
   ~Worker() GG_EXCLUDES(mutex_) {
-    const bool in_peace = Stop();
+    Stop();
     thread_.join();
-    if (in_peace && group_ != nullptr) group_->Leave();
   }
 
   uint32_t rank() const { return rank_; }
@@ -132,16 +131,14 @@ class GlooTransport::Worker {
     int64_t start_ns;
   };
 
-  // true: nothing is pending and nothing failed, so no peer is let down.
-  bool Stop() GG_EXCLUDES(mutex_) {
+  void Stop() GG_EXCLUDES(mutex_) {
     {
       const MutexLock lock(mutex_);
       stopping_ = true;
       changed_.notify_all();
-      if (queue_.empty()) return failure_.ok();
+      if (queue_.empty()) return;
     }
     Abort("the transport was destroyed");
-    return false;
   }
 
   void Run() GG_EXCLUDES(mutex_) {
@@ -150,11 +147,13 @@ class GlooTransport::Worker {
       if (!queue_.empty()) {
         RunFirst();
       } else if (stopping_) {
-        return;
+        break;
       } else {
         changed_.wait(mutex_);
       }
     }
+    // On this thread, whose signals are blocked: writing to a peer that left before raises one.
+    if (failure_.ok() && group_ != nullptr) group_->Leave();
   }
 
   void RunFirst() GG_REQUIRES(mutex_) {
