@@ -29,8 +29,8 @@
 namespace gradgate {
 
 struct ListenerOptions {
-  std::string socket_path;
-  std::string version;
+  std::string socket_path = "";
+  std::string version = "";
   size_t max_clients = 256;  // connections, registered or not
   absl::Duration hello_timeout = absl::Seconds(5);
   absl::Duration poll_interval = absl::Milliseconds(100);

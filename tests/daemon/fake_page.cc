@@ -28,7 +28,9 @@ void Publish(page::U64& sequence, page::U64* words, const void* payload, size_t 
 }  // namespace
 
 FakePage::FakePage(const FakeIdentity& identity, const Options& options)
-    : fd_(memfd_create("fake", MFD_CLOEXEC | (options.sealable ? MFD_ALLOW_SEALING : 0))), bytes_(options.bytes), page_(nullptr) {
+    : fd_(memfd_create("fake", MFD_CLOEXEC | (options.sealable ? MFD_ALLOW_SEALING : 0))),
+      bytes_(options.bytes),
+      page_(nullptr) {
   EXPECT_TRUE(fd_) << "memfd_create failed";
   EXPECT_EQ(ftruncate(fd_.get(), static_cast<off_t>(bytes_)), 0);
   if (bytes_ >= sizeof(page::StatsPage)) {
@@ -115,8 +117,8 @@ void FakePage::TearWindow(bool counted) {
 void FakePage::AddEvent(EventKind kind, uint64_t value) {
   const uint64_t index = page_->ring.event_next.fetch_add(1);
   page::EventSlot& slot = page_->events[index % page::kEventSlots];
-  const uint64_t payload[3] = {index, page::PackWhat(kind, GroupRole::kDp, CollectiveOp::kAllReduce, TrafficClass::kGradient, 1),
-                               value};
+  const uint64_t payload[3] = {
+      index, page::PackWhat(kind, GroupRole::kDp, CollectiveOp::kAllReduce, TrafficClass::kGradient, 1), value};
   Publish(slot.sequence, &slot.time_ns, payload, 3, index);
 }
 

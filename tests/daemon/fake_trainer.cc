@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "proto/shm/stats_page.h"
@@ -60,11 +61,13 @@ bool FakeTrainer::SendGoodbye(bool failed) {
 FakeTrainer::Answer FakeTrainer::Receive() {
   alignas(8) char bytes[link::kMaxFrameBytes];
   const ssize_t got = recv(socket_.get(), bytes, sizeof(bytes), 0);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {Answer::Kind::kTimeout};
-  if (got <= 0) return {Answer::Kind::kEnd};
+  Answer answer;
+  if (got <= 0) {
+    answer.kind = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? Answer::Kind::kTimeout : Answer::Kind::kEnd;
+    return answer;
+  }
   link::FrameHeader header;
   std::memcpy(&header, bytes, sizeof(header));
-  Answer answer{Answer::Kind::kOther};
   if (header.type == static_cast<uint16_t>(link::FrameType::kWelcome) && got == sizeof(link::WelcomeFrame)) {
     link::WelcomeFrame frame;
     std::memcpy(&frame, bytes, sizeof(frame));
