@@ -45,6 +45,14 @@ bool SendPacket(int fd, const void* bytes, size_t byte_count, int attached_fd) {
   return ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(byte_count);
 }
 
+// Reads out what a socket still holds, as far as one Poll would.
+void DiscardUnread(int fd) {
+  char packet[link::kMaxFrameBytes];
+  for (int i = 0; i < kPacketsPerPoll; ++i) {
+    if (::recv(fd, packet, sizeof(packet), MSG_DONTWAIT) <= 0) return;
+  }
+}
+
 }  // namespace
 
 // Bits of told_. Rejected: one bit for each RejectReason, the last for those that this shim does not know.
@@ -112,9 +120,7 @@ void Link::Goodbye(bool failed) {
     // Closing with packets unread resets the connection, and the peer would get that before our last word. So: no more from
     // there, then read out what is left.
     ::shutdown(fd_, SHUT_RD);
-    char packet[link::kMaxFrameBytes];
-    for (int i = 0; i<kPacketsPerPoll&& ::recv(fd_, packet, sizeof(packet), MSG_DONTWAIT)> 0; ++i) {
-    }
+    DiscardUnread(fd_);
     const link::GoodbyeFrame frame = {link::MakeHeader(link::FrameType::kGoodbye, sizeof(link::GoodbyeFrame)), failed ? 1u : 0u,
                                       0};
     SendPacket(fd_, &frame, sizeof(frame), -1);  // on failure the daemon sees an end of file without it

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -188,6 +189,37 @@ TEST(Recorder, WindowsGoByClosingOrderAndTheOldestIsOverwritten) {
     EXPECT_EQ(record->micro_steps, i);
     EXPECT_EQ(record->policy_version, i * 3);
   }
+}
+
+// What the handler of a write fault finds: it stands where a kill would, in the middle of a window's record.
+page::StatsPage* faulted_page = nullptr;
+void* faulted_memory = nullptr;
+uint64_t sequence_in_fault = 0;
+
+void OnWriteFault(int) {
+  sequence_in_fault = faulted_page->windows[7].sequence.load();
+  if (::mprotect(faulted_memory, 4096, PROT_READ | PROT_WRITE) != 0) ::_exit(9);
+}
+
+TEST(Recorder, WindowIsMarkedAsBeingWrittenBeforeItsFirstWord) {
+  if (::sysconf(_SC_PAGESIZE) != 4096)
+    GTEST_SKIP() << "needs memory pages of 4096 bytes: window 7 lies across the second and third";
+  const auto recorder = Make();
+  for (int i = 0; i < 7; ++i) recorder->WindowClosed({});
+  faulted_page = &recorder->page();
+  faulted_memory = reinterpret_cast<char*>(faulted_page) + 8192;
+  ASSERT_LT(static_cast<void*>(&faulted_page->windows[7].words[0]), faulted_memory);
+  ASSERT_GT(static_cast<void*>(&faulted_page->windows[8]), faulted_memory);
+
+  struct sigaction action {};
+  struct sigaction former {};
+  action.sa_handler = &OnWriteFault;
+  ASSERT_EQ(::sigaction(SIGSEGV, &action, &former), 0);
+  ASSERT_EQ(::mprotect(faulted_memory, 4096, PROT_READ), 0);
+  recorder->WindowClosed({});
+  ASSERT_EQ(::sigaction(SIGSEGV, &former, nullptr), 0);
+  EXPECT_EQ(sequence_in_fault, 2u * 7 + 1);
+  EXPECT_TRUE(test::ReadWindow(recorder->page(), 7).has_value());
 }
 
 void ExpectWorksUnexported(const Status& status, Recorder* recorder, const char* call) {
