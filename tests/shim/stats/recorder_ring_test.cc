@@ -184,9 +184,12 @@ TEST(RecorderRing, WindowIsNeverReadTorn) {
     }
   });
   const page::StatsPage& page = recorder->page();
+  const int64_t deadline_ns = Recorder::NowNs() + 30'000'000'000;
+  while (page.ring.window_next.load(std::memory_order_acquire) < page::kWindowSlots && Recorder::NowNs() < deadline_ns) {
+    std::this_thread::yield();  // until the writer has begun and every slot holds a window
+  }
   for (uint32_t i = 0; i < kReads && !HasFailure(); ++i) {
     const uint64_t next = page.ring.window_next.load(std::memory_order_acquire);
-    if (next < page::kWindowSlots) continue;
     const uint64_t index = next - page::kWindowSlots;  // the one that is overwritten next, or just now
     const auto record = test::ReadWindow(page, index);
     if (!record) continue;
@@ -198,6 +201,7 @@ TEST(RecorderRing, WindowIsNeverReadTorn) {
   }
   stop.store(true);
   writer.join();
+  ASSERT_GE(page.ring.window_next.load(), page::kWindowSlots) << "the writer did not begin";
   const uint64_t last = page.ring.window_next.load() - 1;
   const auto record = test::ReadWindow(page, last);
   ASSERT_TRUE(record.has_value()) << "window " << last << " was left half written";
