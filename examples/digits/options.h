@@ -29,10 +29,10 @@ struct Options {
 
   // Model and data.
   std::string data;
-  uint32_t hidden = 64;
-  uint32_t epochs = 12;
+  uint32_t hidden = 128;
+  uint32_t epochs = 10;
   uint32_t batch = 8;
-  double lr = 0.1;
+  double lr = 0.05;
   double momentum = 0.9;
   uint64_t seed = 1;
   bool float64 = false;

@@ -232,19 +232,19 @@ double Trainer<T>::Divisor(uint32_t window, uint32_t micro_batch) const {
 // Counts what the mode asks for, from the plan alone: this is what gradgate's numbers are held against.
 template <typename T>
 void Trainer<T>::CountWindow(uint32_t window, uint32_t micro_steps) {
-  const bool every = options_.mode == GG_MODE_EVERY_MICRO_STEP;
   const bool full = micro_steps == declared_;
-  const uint32_t longest = options_.as_world > 0 ? plan_.InWindow(window) : plan_.OfRank(window, 0);
-  const uint32_t reductions = every ? longest : 1;
   ++counted_.steps;
   ++(full ? counted_.windows_full : micro_steps > 0 ? counted_.windows_partial : counted_.windows_empty);
+  if (world_ == 1) return;  // nobody to reduce with
+
+  // Where every micro-step reduces, a rank that brings fewer takes part in the others' reductions with zeros.
+  const bool every = options_.mode == GG_MODE_EVERY_MICRO_STEP;
+  const uint32_t reductions = every ? plan_.OfRank(window, 0) : 1;
   counted_.reductions += reductions;
   if (full) counted_.reductions_in_full_windows += reductions;
   if (!every && micro_steps > 0) counted_.suppressed += micro_steps - 1;
-  if (world_ > 1) {
-    counted_.gradient_collectives += uint64_t{reductions} * session_->bucket_count();
-    counted_.gradient_bytes += uint64_t{reductions} * network_.Parameters().size_bytes();
-  }
+  counted_.gradient_collectives += uint64_t{reductions} * session_->bucket_count();
+  counted_.gradient_bytes += uint64_t{reductions} * network_.Parameters().size_bytes();
 }
 
 template <typename T>

@@ -24,6 +24,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -195,15 +196,21 @@ class Session {
   };
 
  public:
-  // The scope of one micro-step. end() ends it and throws what went wrong; the destructor ends it too, and leaves an error to
-  // the session's next call, which throws it: no failure is lost, none is thrown while another exception unwinds.
+  // The scope of one micro-step. end() ends it and throws what went wrong; so does leaving the scope, except that an error is
+  // then thrown by the session's next call. Left by an exception, the micro-step is undone and may be tried again; once a
+  // gradient was told ready that cannot be, and the session refuses to go on.
   class MicroStep {
    public:
     ~MicroStep() {
+      if (!open_) return;
+      if (std::uncaught_exceptions() > exceptions_) {
+        (void)gg_micro_step_abandon(state_->handle.get(), nullptr);
+        return;
+      }
       try {
         end();
       } catch (const Error& error) {
-        if (!state_->pending) state_->pending = error;
+        state_->pending = error;
       }
     }
     MicroStep(const MicroStep&) = delete;
@@ -230,6 +237,7 @@ class Session {
     }
 
     State* state_;
+    const int exceptions_ = std::uncaught_exceptions();
     bool boundary_ = false;
     bool open_ = false;
   };
