@@ -17,9 +17,9 @@
 namespace gradgate {
 
 struct RpcOptions {
-  std::string socket_path;  // mode 0660
-  std::string tcp_listen;   // host:port, port 0 for any; empty: none
-  TlsFiles tls;
+  std::string socket_path = "";  // mode 0660
+  std::string tcp_listen = "";   // host:port, port 0 for any; empty: none
+  TlsFiles tls = {};
   bool reflection = true;
   size_t max_watchers = 64;
 };
