@@ -214,7 +214,8 @@ Status ChooseDevice(std::string name, std::shared_ptr<GroupDevice>* device) {
 
 template <typename T>
 void Sum(void* out, const void* a, const void* b, size_t n) {
-  using Word = std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;  // integers wrap
+  using Word =
+      typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;  // integers wrap
   Word* o = static_cast<Word*>(out);
   const Word* x = static_cast<const Word*>(a);
   const Word* y = static_cast<const Word*>(b);
