@@ -176,11 +176,11 @@ absl::Status SyncStatsClient::WatchWindows(absl::string_view job, const WatchOpt
   const absl::Time end = absl::Now() + options.limit;
   WatchStream stream(impl_->stub(), request, end);
   const Cancellation::Scope scope(options.cancel, &stream.context());
-  const auto failed = [&](absl::Status status) {
+  const auto failed = [&](absl::Status status, bool limit_reached) {
     if (options.cancel != nullptr && options.cancel->cancelled()) {
       return absl::CancelledError(absl::StrCat("watch of job \"", job, "\" was cancelled"));
     }
-    if (absl::Now() < end) return status;
+    if (!limit_reached) return status;
     return absl::DeadlineExceededError(
         absl::StrCat("watch of job \"", job, "\" reached its limit of ", absl::FormatDuration(options.limit)));
   };
@@ -192,10 +192,16 @@ absl::Status SyncStatsClient::WatchWindows(absl::string_view job, const WatchOpt
         break;
       case WatchStream::Event::kIdle:
         // Windows may be minutes apart; that the daemon lives is asked instead.
-        if (absl::Status status = impl_->Probe(options.cancel); !status.ok()) return failed(status);
+        if (absl::Status status = impl_->Probe(options.cancel); !status.ok()) {
+          return failed(status, absl::Now() >= end);
+        }
         break;
       case WatchStream::Event::kEnd:
-        if (!stream.status().ok()) return failed(impl_->ExplainedForJob(stream.status(), job));
+        if (!stream.status().ok()) {
+          // Only the limit is this call's deadline.
+          const bool limit_reached = stream.status().error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+          return failed(impl_->ExplainedForJob(stream.status(), job), limit_reached);
+        }
         return absl::UnavailableError(absl::StrCat("gradgated at ", address(), " ended the watch of job \"", job,
                                                    "\" before the job ended; it is being stopped"));
     }
