@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kBacklog = 128;
 constexpr int kAcceptsPerRound = 32;
-constexpr int kLogLinesPerTick = 4;
+constexpr int kLogLinesPerSecond = 20;
 
 // epoll ids; clients begin behind them.
 constexpr uint64_t kListenId = 0;
@@ -51,7 +51,7 @@ ShimListener::ShimListener(ListeningSocket socket, const ListenerOptions& option
       callbacks_(std::move(callbacks)),
       socket_(std::move(socket)),
       next_id_(kFirstClientId),
-      log_budget_(kLogLinesPerTick) {}
+      log_budget_(kLogLinesPerSecond) {}
 
 absl::StatusOr<std::unique_ptr<ShimListener>> ShimListener::Create(const ListenerOptions& options, const Clock* clock,
                                                                    Registry* registry, RejectionCounts* rejections,
@@ -160,10 +160,14 @@ void ShimListener::PauseAccepting(bool pause) {
 void ShimListener::Tick() {
   uint64_t expirations;
   (void)!read(timer_.get(), &expirations, sizeof(expirations));
-  log_budget_ = kLogLinesPerTick;
+  const absl::Time now = clock_->Now();
+  if (now >= log_refill_) {
+    log_budget_ = kLogLinesPerSecond;
+    log_refill_ = now + absl::Seconds(1);
+  }
   PauseAccepting(false);
   registry_->Tick();
-  const absl::Time latest = clock_->Now() - options_.hello_timeout;
+  const absl::Time latest = now - options_.hello_timeout;
   for (auto at = clients_.begin(); at != clients_.end();) {
     const auto& [id, client] = *at++;
     if (client.connection() || client.accepted() > latest) continue;

@@ -38,7 +38,7 @@ struct ListenerOptions {
 
 struct ListenerCallbacks {
   std::function<void()> changed = [] {};                     // the registry may have something new for a watcher
-  std::function<void(absl::string_view)> log = [](auto) {};  // one line for a person; at most a few per poll interval
+  std::function<void(absl::string_view)> log = [](auto) {};  // one line for a person; at most some 20 a second
 };
 
 class ShimListener {
@@ -88,6 +88,7 @@ class ShimListener {
   bool stopping_ = false;
   bool accept_paused_ = false;
   int log_budget_;
+  absl::Time log_refill_ = absl::InfinitePast();
   uint64_t told_generation_ = 0;
 };
 
