@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <vector>
@@ -77,15 +78,14 @@ TEST(SessionFailure, OtherVersionIsNamed) {
 
 TEST(SessionFailure, PeerThatNeverComesIsNamedWithinTheDeadline) {
   Job job(3);
-  std::vector<Status> seen(3);
+  std::atomic<int> gave_up{0};
   job.Run([](uint32_t, SessionOptions& o) { o.deadline_ns = 800 * kMs; },
-          [&seen](uint32_t rank, Session& session) {
+          [&gave_up](uint32_t rank, Session& session) {
             if (rank == 1) {
               for (int i = 0; i < 3; ++i) ASSERT_TRUE(AddMicroStep(session, 1).ok());
               // Stays alive without coming to the boundary: waits, boundedly, until the others have given up.
               const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-              std::string value;
-              while (std::chrono::steady_clock::now() < end && !(seen[0].code() != Code::kOk && seen[2].code() != Code::kOk)) {
+              while (std::chrono::steady_clock::now() < end && gave_up.load() < 2) {
                 std::this_thread::yield();
               }
               return;
@@ -98,7 +98,7 @@ TEST(SessionFailure, PeerThatNeverComesIsNamedWithinTheDeadline) {
             EXPECT_THAT(status.message(), HasSubstr("window 0: ranks [1] did not come"));
             EXPECT_EQ(Count(session.page().totals.step_count), 0u);
             EXPECT_EQ(Count(session.page().totals.refused_count), 1u);
-            seen[rank] = status;
+            gave_up.fetch_add(1);
           });
 }
 
