@@ -135,7 +135,6 @@ TEST_F(Watch, EndsAtItsLimit) {
   const absl::Status status = Run(kLong, options);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(status.message(), "watch of job \"digits\" reached its limit of 300ms");
-  EXPECT_THAT(seen_, ElementsAre(5, 6));
 }
 
 TEST_F(Watch, SilenceIsFineWhileTheDaemonAnswersQuestions) {
