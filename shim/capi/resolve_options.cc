@@ -1,5 +1,6 @@
 #include "shim/capi/resolve_options.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <initializer_list>
 #include <string>
@@ -47,6 +48,22 @@ Status ReadEnforcement(Enforcement* out) {
 
 Status OutOfRange(const char* name, uint64_t value, const char* remedy) {
   return InvalidArgument(std::string(name) + " is " + std::to_string(value) + "; " + remedy);
+}
+
+// A name that the program gives must be good; one that a launcher left in the environment is made good.
+Status ReadJobName(const char* given, std::string* out) {
+  constexpr size_t kMaxBytes = 127;
+  const auto bad = [](char c) { return c == '/' || c == '=' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (given && *given) {
+    *out = given;
+    if (out->size() <= kMaxBytes && std::none_of(out->begin(), out->end(), bad)) return OkStatus();
+    return InvalidArgument("job name \"" + *out +
+                           "\" is not usable; give at most 127 bytes without '/', '=' or control characters");
+  }
+  const char* found = FirstSet({"GRADGATE_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME"});
+  *out = std::string(found ? found : "job").substr(0, kMaxBytes);
+  std::replace_if(out->begin(), out->end(), bad, '_');
+  return OkStatus();
 }
 
 Status ReadTensors(const gg_session_options& in, SessionOptions* out) {
@@ -110,19 +127,14 @@ Status ResolveOptions(const gg_session_options& in, SessionOptions* out) {
   out->handshake_deadline_ns = in.handshake_deadline_ns ? in.handshake_deadline_ns : 60 * kSecond;
   out->log_user = in.log_user;
   out->log = in.log;
-  const char* job =
-      in.job_name && *in.job_name ? in.job_name : FirstSet({"GRADGATE_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME"});
-  out->job_name = job ? job : "job";
-  if (out->job_name.size() > 127 || out->job_name.find_first_of("\n=/") != std::string::npos) {
-    return InvalidArgument("job name \"" + out->job_name +
-                           "\" is not usable; give at most 127 bytes without '/', '=' or newline");
-  }
+  Status status = ReadJobName(in.job_name, &out->job_name);
+  if (!status.ok()) return status;
   if (!in.daemon_dir) {
     out->daemon_dirs = Link::DefaultDirectories();
   } else if (*in.daemon_dir) {
     out->daemon_dirs = {in.daemon_dir};
   }
-  Status status = ReadEnforcement(&out->enforcement);
+  status = ReadEnforcement(&out->enforcement);
   if (status.ok()) status = ReadTensors(in, out);
   if (status.ok()) status = ReadGroup(in, out);
   return status;

@@ -48,10 +48,9 @@ class BallotResult {
   bool all_close() const { return min_.closes > 0; }
   // Ranks are not in the same round of the same window in the same mode: their collectives do not belong together.
   bool incompatible() const { return min_.window != max_.window || min_.round != max_.round || min_.mode != max_.mode; }
-  // Ranks brought different numbers of micro-steps, or some close and some do not.
-  bool unequal() const {
-    return min_.micro_steps != max_.micro_steps || min_.closes != max_.closes || min_.contributes != max_.contributes;
-  }
+  // Ranks brought different numbers of micro-steps. (One that closes early and one that finds out late differ in `closes`
+  // alone: no fault.)
+  bool unequal() const { return min_.micro_steps != max_.micro_steps; }
   const Ballot& min() const { return min_; }
   const Ballot& max() const { return max_; }
 

@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
 #include <set>
 #include <utility>
 #include <vector>
@@ -25,10 +25,11 @@ struct Note {
 
 Note Parse(const std::string& value) {
   Note note;
-  char* end = nullptr;
-  note.window = std::strtoull(value.c_str(), &end, 10);
-  note.round = std::strtoull(end, &end, 10);
-  if (*end == ' ') note.left = end + 1;
+  const char* const end = value.data() + value.size();
+  const auto window = std::from_chars(value.data(), end, note.window);
+  if (window.ec != std::errc{} || window.ptr == end) return {};
+  const auto round = std::from_chars(window.ptr + 1, end, note.round);
+  if (round.ptr < end && *round.ptr == ' ') note.left = std::string(round.ptr + 1, end);
   return note;
 }
 

@@ -102,6 +102,16 @@ TEST(GradgateC, EnvironmentIsCheckedToo) {
   unsetenv("GRADGATE");
 }
 
+TEST(GradgateC, ALaunchersJobNameIsMadeGood) {
+  setenv("GRADGATE_JOB", ("a/b=c\n" + std::string(200, 'x')).c_str(), 1);
+  gg_session* session = nullptr;
+  gg_error error{};
+  const gg_session_options options = Alone();
+  EXPECT_EQ(gg_session_create(&options, &session, &error), GG_OK) << error.message;
+  gg_session_destroy(session);
+  unsetenv("GRADGATE_JOB");
+}
+
 TEST(GradgateC, OlderAndNewerStructsAreTakenIn) {
   // Newer: an unknown tail of zeros is fine, a set one is not.
   struct {
@@ -155,7 +165,8 @@ TEST(GradgateC, LongErrorsAreCutAtACharacter) {
 TEST(GradgateC, StoreUrlsAreChecked) {
   gg_store* store = nullptr;
   gg_error error{};
-  for (const char* url : {"", "file:relative", "file:///", "tcp://host", "tcp://:1", "tcp://host:0", "tcp://host:1x", "etcd://x"}) {
+  for (const char* url :
+       {"", "file:relative", "file:///", "tcp://host", "tcp://:1", "tcp://host:0", "tcp://host:1x", "etcd://x"}) {
     gg_store_options options = GG_STORE_OPTIONS_INIT;
     options.url = url;
     EXPECT_EQ(gg_store_open(&options, &store, &error), GG_INVALID_ARGUMENT) << url;

@@ -1,15 +1,12 @@
-// A data-parallel job inside a test: one session per rank, each on a thread of its own, over the in-process transport and an in-memory store.
+// A data-parallel job inside a test: one session per rank, each on a thread of its own, over the in-process transport and an
+// in-memory store.
 
 #ifndef GRADGATE_TESTS_SHIM_CAPI_JOB_H_
 #define GRADGATE_TESTS_SHIM_CAPI_JOB_H_
 
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,33 +14,11 @@
 #include "shim/capi/session.h"
 #include "shim/reduce/in_process_transport.h"
 #include "shim/reduce/store.h"
+#include "tests/shim/reduce/memory_store.h"
 
 namespace gradgate {
 
 inline constexpr int64_t kTestSecond = 1'000'000'000;
-
-class MemoryStore : public Store {
- public:
-  Status Set(const std::string& key, std::string_view value, int64_t) override {
-    const std::lock_guard lock(mutex_);
-    values_[key] = std::string(value);
-    changed_.notify_all();
-    return OkStatus();
-  }
-  Status Get(const std::string& key, int64_t timeout_ns, std::string* value) override {
-    std::unique_lock lock(mutex_);
-    const bool there =
-        changed_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), [&] { return values_.find(key) != values_.end(); });
-    if (!there) return NotFound(key);
-    *value = values_[key];
-    return OkStatus();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-};
 
 // Every rank's gradients: tensors of float64 unless the test says otherwise, views of the session's buckets.
 class Job {

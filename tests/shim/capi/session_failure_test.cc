@@ -1,5 +1,5 @@
-// Bad weather: ranks without a shim, with another configuration, that die, never come, or differ. Always an error that names the rank, within
-// the deadline; never a hang.
+// Bad weather: ranks without a shim, with another configuration, that die, never come, or differ. Always an error that names
+// the rank, within the deadline; never a hang.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -130,11 +130,13 @@ TEST(SessionFailure, RankThatLeftSaysWhy) {
             }
             for (int i = 0; i < 4; ++i) ASSERT_TRUE(AddMicroStep(session, 1).ok());
             const Status status = session.BeforeStep(nullptr);
-            EXPECT_THAT(status.message(), HasSubstr("ranks [1] did not come (rank 1: left in window 0: it closed its session)"));
+            EXPECT_THAT(status.message(),
+                        HasSubstr("ranks [1] did not come (rank 1: left in window 0: it closed its session)"));
           });
 }
 
-// Sessions stay in step with each other, so this is shown one level below: ranks that are in different windows or modes must not pair.
+// Sessions stay in step with each other, so this is shown one level below: ranks that are in different windows or modes must
+// not pair.
 TEST(SessionFailure, RanksInDifferentWindowsAreNamedOnAll) {
   for (const bool other_mode : {false, true}) {
     Job job(3);
@@ -151,7 +153,8 @@ TEST(SessionFailure, RanksInDifferentWindowsAreNamedOnAll) {
                        .reducer = &reducer,
                        .deadline_ns = 20 * kTestSecond});
         RoundInput input;
-        input.ballot = {.window = rank == 2 && !other_mode ? 6 : 5, .mode = rank == 2 && other_mode ? 1 : 2, .contributes = 1, .closes = 1};
+        input.ballot = {
+            .window = rank == 2 && !other_mode ? 6 : 5, .mode = rank == 2 && other_mode ? 1 : 2, .contributes = 1, .closes = 1};
         reducer.Reset(true);
         rounds.Start(input);
         RoundOutcome outcome;

@@ -1,5 +1,5 @@
-// Byte parity: whatever the mode, the buckets, who owns the memory and how many micro-steps each rank brings, every rank ends each window
-// with the bytes of the exact sum. Gradients lie on a grid on which every sum and division is exact.
+// Byte parity: whatever the mode, the buckets, who owns the memory and how many micro-steps each rank brings, every rank ends
+// each window with the bytes of the exact sum. Gradients lie on a grid on which every sum and division is exact.
 
 #include <gtest/gtest.h>
 
@@ -30,8 +30,8 @@ struct Plan {
   std::vector<std::vector<bool>> told;             // by window, by rank: the last micro-step is told to be the last
 
   std::string Describe() const {
-    return "seed " + std::to_string(seed) + ", world " + std::to_string(world_size) + ", N " + std::to_string(accumulate) + ", mode " +
-           std::string(Name(mode)) + ", divide " + std::to_string(static_cast<int>(divide));
+    return "seed " + std::to_string(seed) + ", world " + std::to_string(world_size) + ", N " + std::to_string(accumulate) +
+           ", mode " + std::string(Name(mode)) + ", divide " + std::to_string(static_cast<int>(divide));
   }
 };
 
@@ -107,7 +107,8 @@ void AddAndCheck(const Plan& plan, T* gradient, uint64_t size, uint32_t window, 
     }
     const T want = Expected<T>(plan, window, e);
     ASSERT_EQ(std::memcmp(&gradient[e], &want, sizeof(T)) == 0 || (gradient[e] == 0 && want == 0), true)
-        << "rank " << rank << " window " << window << " element " << e << ": " << gradient[e] << " where " << want << " is right";
+        << "rank " << rank << " window " << window << " element " << e << ": " << gradient[e] << " where " << want
+        << " is right";
     gradient[e] = 0;
   }
 }

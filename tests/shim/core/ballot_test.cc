@@ -60,6 +60,7 @@ TEST(Ballot, AnotherWindowRoundOrModeIsIncompatible) {
 
 TEST(Ballot, OneRankThatGoesOnKeepsTheWindowOpen) {
   EXPECT_FALSE(Reduce({Of(7, 3), Of(7, 3, 1, 0)}).all_close());
+  EXPECT_FALSE(Reduce({Of(7, 3), Of(7, 3, 1, 0)}).unequal());
   EXPECT_FALSE(Reduce({Of(7, 3, 0), Of(7, 3, 0)}).any_contributes());
 }
 
@@ -67,7 +68,8 @@ TEST(Ballot, DifferencesNameTheRanks) {
   EXPECT_EQ(DescribeDifferences(All({Of(7, 4), Of(7, 4), Of(7, 3), Of(7, 4)}), 4),
             "micro_steps: ranks [0, 1, 3] have 4, ranks [2] have 3");
   EXPECT_EQ(DescribeDifferences(All({Of(7, 4), Of(8, 0, 0)}), 2),
-            "window: ranks [1] have 8, ranks [0] have 7; micro_steps: ranks [0] have 4, ranks [1] have 0; contributes: ranks [0] have 1, "
+            "window: ranks [1] have 8, ranks [0] have 7; micro_steps: ranks [0] have 4, ranks [1] have 0; contributes: ranks "
+            "[0] have 1, "
             "ranks [1] have 0");
   EXPECT_EQ(DescribeDifferences(All({Of(7, 4), Of(7, 4)}), 2), "");
 }
