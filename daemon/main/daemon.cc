@@ -77,15 +77,15 @@ std::string WiredDaemon::ReadyLine() const {
   return line;
 }
 
-// Watchers last: the loop's thread may be waking them until it has ended.
+// The loop first: its thread wakes watchers until it has ended. Then trainers are let go at once, since the rest takes seconds.
 void WiredDaemon::ShutDown() {
   if (loop_.joinable()) {
     listener_->Stop();
     loop_.join();
   }
+  listener_.reset();
   if (rpc_) rpc_->ShutDown(kRpcGrace);
   metrics_.reset();
-  listener_.reset();
 }
 
 }  // namespace

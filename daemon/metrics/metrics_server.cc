@@ -27,9 +27,9 @@ class RegistryCollectable final : public prometheus::Collectable {
   const RejectionCounts* const rejections_;
 };
 
-// A scraper that stops reading holds one of the server's two threads for this long at most.
+// A scraper that stops talking holds one of the server's threads for two seconds at most.
 std::vector<std::string> ServerOptions(const std::string& listen) {
-  return {"listening_ports", listen, "num_threads", "2", "request_timeout_ms", "5000", "keep_alive_timeout_ms", "500"};
+  return {"listening_ports", listen, "num_threads", "4", "request_timeout_ms", "2000", "keep_alive_timeout_ms", "500"};
 }
 
 class ExposerMetricsServer final : public MetricsServer {

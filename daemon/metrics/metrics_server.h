@@ -1,6 +1,7 @@
 // Serves /metrics over HTTP. Each scrape takes one snapshot of the registry.
 //
-// Thread class: Start() and the destructor from one thread; scrapes run on the server's own two threads.
+// Thread class: Start() and the destructor from one thread; scrapes run on the server's own threads. The destructor takes up to
+// two seconds (the library polls).
 
 #ifndef GRADGATE_DAEMON_METRICS_METRICS_SERVER_H_
 #define GRADGATE_DAEMON_METRICS_METRICS_SERVER_H_

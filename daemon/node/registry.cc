@@ -13,7 +13,7 @@ absl::StatusOr<Registration> Registry::Register(uint32_t user_id, std::unique_pt
   absl::StatusOr<RankIdentity> identity = ReadIdentity(*mapping->page_untrusted());
   if (!identity.ok()) return identity.status();
 
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Expire();
   JobKey key{user_id, identity->job_name, identity->run_id, identity->attempt};
   const auto known = job_ids_.find(key);
@@ -48,7 +48,7 @@ absl::StatusOr<Registration> Registry::Register(uint32_t user_id, std::unique_pt
 }
 
 std::optional<RankView> Registry::End(uint64_t connection, Ending ending) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto live = live_.find(connection);
   if (live == live_.end()) return std::nullopt;
   JobEntry& job = *jobs_.at(live->second.job_id);
@@ -66,13 +66,13 @@ std::optional<RankView> Registry::End(uint64_t connection, Ending ending) {
 }
 
 void Registry::Tick() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   RefreshAll(Pass::kTick);
   Expire();
 }
 
 uint64_t Registry::generation() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return generation_;
 }
 

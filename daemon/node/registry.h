@@ -24,10 +24,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "daemon/node/clock.h"
 #include "daemon/node/job_entry.h"
+#include "daemon/node/mutex.h"
 #include "daemon/node/page_mapping.h"
 #include "daemon/node/slots.h"
 #include "daemon/node/views.h"
@@ -128,7 +128,7 @@ class Registry {
   const RegistryOptions options_;
   const Clock* const clock_;
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<uint64_t, std::unique_ptr<JobEntry>> jobs_ ABSL_GUARDED_BY(mutex_);  // by id
   std::map<JobKey, uint64_t> job_ids_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, Live> live_ ABSL_GUARDED_BY(mutex_);  // by connection

@@ -58,7 +58,7 @@ absl::StatusOr<JobEntry*> Registry::FindById(uint64_t job_id) {
 std::vector<JobView> Registry::ListJobs() {
   std::vector<JobView> views;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     RefreshAll(Pass::kQuery);
     Expire();
     views.reserve(jobs_.size());
@@ -69,7 +69,7 @@ std::vector<JobView> Registry::ListJobs() {
 }
 
 absl::StatusOr<JobStatsView> Registry::GetJobStats(absl::string_view selector) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   RefreshAll(Pass::kQuery);
   Expire();
   absl::StatusOr<JobEntry*> job = Find(selector);
@@ -80,7 +80,7 @@ absl::StatusOr<JobStatsView> Registry::GetJobStats(absl::string_view selector) {
 }
 
 absl::StatusOr<uint64_t> Registry::FindJob(absl::string_view selector) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Expire();
   absl::StatusOr<JobEntry*> job = Find(selector);
   if (!job.ok()) return job.status();
@@ -89,7 +89,7 @@ absl::StatusOr<uint64_t> Registry::FindJob(absl::string_view selector) {
 
 absl::StatusOr<std::vector<WindowView>> Registry::ListWindows(uint64_t job_id, std::optional<uint64_t> from_index,
                                                               bool newest_first, size_t limit) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   RefreshAll(Pass::kQuery);
   absl::StatusOr<JobEntry*> job = FindById(job_id);
   if (!job.ok()) return job.status();
@@ -106,7 +106,7 @@ absl::StatusOr<std::vector<WindowView>> Registry::ListWindows(uint64_t job_id, s
 }
 
 absl::StatusOr<WatchPosition> Registry::StartWatch(absl::string_view selector, std::optional<uint64_t> first_index) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   RefreshAll(Pass::kQuery);
   absl::StatusOr<JobEntry*> job = Find(selector);
   if (!job.ok()) return job.status();
@@ -120,7 +120,7 @@ absl::StatusOr<WatchPosition> Registry::StartWatch(absl::string_view selector, s
 }
 
 absl::StatusOr<WatchStep> Registry::NextForWatch(WatchPosition& position) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   absl::StatusOr<JobEntry*> job = FindById(position.job_id);
   if (!job.ok()) return job.status();
   const WindowHistory::Map& windows = (*job)->windows.windows();
@@ -139,7 +139,7 @@ absl::StatusOr<WatchStep> Registry::NextForWatch(WatchPosition& position) {
 NodeView Registry::GetNode() {
   NodeView node;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     RefreshAll(Pass::kQuery);
     Expire();
     for (const auto& [id, job] : jobs_) {

@@ -35,7 +35,7 @@ void WindowWatch::Wake() {
   Action action;
   grpc::Status status;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     action = Choose();
     status = end_status_;
   }
@@ -45,7 +45,7 @@ void WindowWatch::Wake() {
 
 void WindowWatch::ShutDown() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (!ending_) {
       ending_ = true;
       end_status_ = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the daemon is shutting down");
@@ -56,7 +56,7 @@ void WindowWatch::ShutDown() {
 
 void WindowWatch::OnWriteDone(bool ok) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     writing_ = false;
     if (!ok) {
       ending_ = true;
@@ -68,7 +68,7 @@ void WindowWatch::OnWriteDone(bool ok) {
 
 void WindowWatch::OnCancel() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     ending_ = true;
     end_status_ = grpc::Status(grpc::StatusCode::CANCELLED, "cancelled by the watcher");
   }
@@ -78,7 +78,7 @@ void WindowWatch::OnCancel() {
 void WindowWatch::OnDone() { hub_->Remove(shared_from_this()); }
 
 absl::StatusOr<std::shared_ptr<WindowWatch>> WatchHub::Add(WatchPosition position) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (shut_down_) return absl::UnavailableError("the daemon is shutting down");
   if (watches_.size() >= max_watchers_) {
     return absl::ResourceExhaustedError(absl::StrCat("too many watchers: ", watches_.size(), "; raise --max_watchers"));
@@ -94,19 +94,19 @@ void WatchHub::WakeAll() {
 
 void WatchHub::ShutDown() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     shut_down_ = true;
   }
   for (const auto& watch : Copy()) watch->ShutDown();
 }
 
 void WatchHub::Remove(const std::shared_ptr<WindowWatch>& watch) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   watches_.erase(watch);
 }
 
 std::vector<std::shared_ptr<WindowWatch>> WatchHub::Copy() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return {watches_.begin(), watches_.end()};
 }
 

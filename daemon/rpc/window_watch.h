@@ -14,7 +14,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/synchronization/mutex.h"
+#include "daemon/node/mutex.h"
 #include "daemon/node/registry.h"
 #include "gradgate/v1/stats.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
@@ -46,7 +46,7 @@ class WindowWatch final : public grpc::ServerWriteReactor<v1::WatchWindowsRespon
   WatchHub* const hub_;
   Registry* const registry_;
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   WatchPosition position_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
@@ -76,7 +76,7 @@ class WatchHub {
   Registry* const registry_;
   const size_t max_watchers_;
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_set<std::shared_ptr<WindowWatch>> watches_ ABSL_GUARDED_BY(mutex_);
 };

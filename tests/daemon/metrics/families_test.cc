@@ -69,8 +69,8 @@ TEST(Families, SeriesOfARank) {
       "gradgate_exposed_seconds_total{slot=\"3\"} 1.5\n",
       "gradgate_last_event_timestamp_seconds{slot=\"3\"} 1700000002\n",
       "gradgate_micro_steps_total{slot=\"3\"} 40\n",
-      "gradgate_rank_info{slot=\"3\",job_name=\"job\",run_id=\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\",rank=\"5\",local_rank=\"1\","
-      "world_size=\"8\"} 1\n",
+      "gradgate_rank_info{slot=\"3\",job_name=\"job\",run_id=\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\",rank=\"5\",",
+      "rank=\"5\",local_rank=\"1\",world_size=\"8\"} 1\n",
       "gradgate_rank_up{slot=\"3\"} 1\n",
       "gradgate_reductions_intended_total{slot=\"3\",group=\"dp\"} 10\n",
       "gradgate_reductions_suppressed_total{slot=\"3\",group=\"dp\"} 30\n",

@@ -8,16 +8,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/daemon/fake_page.h"
@@ -33,7 +36,7 @@ using ::testing::HasSubstr;
 using testing::MakeHello;
 using Kind = FakeTrainer::Answer::Kind;
 
-constexpr absl::Duration kDeadline = absl::Seconds(20);
+constexpr std::chrono::seconds kDeadline(20);
 
 size_t OpenDescriptors() {
   size_t count = 0;
@@ -60,11 +63,12 @@ class ListenerTest : public ::testing::Test {
     options.poll_interval = absl::Milliseconds(10);
     ListenerCallbacks callbacks;
     callbacks.changed = [this] {
-      absl::MutexLock lock(&mutex_);
+      const std::lock_guard<std::mutex> lock(mutex_);
       ++changes_;
+      changed_.notify_all();
     };
     callbacks.log = [this](absl::string_view line) {
-      absl::MutexLock lock(&mutex_);
+      const std::lock_guard<std::mutex> lock(mutex_);
       log_.push_back(std::string(line));
     };
     auto listener = ShimListener::Create(options, &clock_, &registry_, &rejections_, std::move(callbacks));
@@ -85,12 +89,10 @@ class ListenerTest : public ::testing::Test {
 
   // Waits for the listener to report changes until `condition` holds.
   bool Await(const std::function<bool()>& condition) {
-    const absl::Time deadline = absl::Now() + kDeadline;
+    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
     while (!condition()) {
-      absl::MutexLock lock(&mutex_);
-      const int seen = checked_;
-      const auto changed = [this, seen]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return changes_ != seen; };
-      if (!mutex_.AwaitWithDeadline(absl::Condition(&changed), deadline)) return condition();
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (!changed_.wait_until(lock, deadline, [this] { return changes_ != checked_; })) return condition();
       checked_ = changes_;
     }
     return true;
@@ -129,10 +131,11 @@ class ListenerTest : public ::testing::Test {
   Registry registry_{RegistryOptions{}, &clock_};
   std::unique_ptr<ShimListener> listener_;
   std::thread thread_;
-  absl::Mutex mutex_;
-  int changes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::mutex mutex_;  // guards what follows, but for checked_
+  std::condition_variable changed_;
+  int changes_ = 0;
   int checked_ = 0;
-  std::vector<std::string> log_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> log_;
 };
 
 TEST_F(ListenerTest, HelloIsWelcomedAndCounted) {
@@ -160,7 +163,7 @@ TEST_F(ListenerTest, EndOfFileIsLost) {
   ASSERT_EQ(trainer.Receive().kind, Kind::kWelcome);
   trainer.Disconnect();
   EXPECT_TRUE(Await([&] { return StateOf(0) == RankState::kLost; }));
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   EXPECT_THAT(log_, Contains(HasSubstr("lost rank 0 of job \"job\"")));
 }
 
