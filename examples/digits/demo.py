@@ -1,7 +1,7 @@
 """./dev demo: trains the same digits twice, reducing at every micro-step and then once per window.
 
-Shows what that saves, and that the daemon and Prometheus count the same as the trainer. Exits non-zero, naming the first difference, if anything
-does not agree.
+Shows what that saves, and that the daemon and Prometheus count the same as the trainer. Exits non-zero, naming the first
+difference, if anything does not agree.
 """
 
 from __future__ import annotations
@@ -162,9 +162,7 @@ def main() -> int:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     shape = f"64 → {args.hidden} → {args.hidden // 2} → 10"
-    print(
-        f"digits on {RANKS} ranks: {args.epochs} epochs of 1,438 images, {ACCUMULATE} micro-steps of {args.batch} images per window, {shape}"
-    )
+    print(f"digits on {RANKS} ranks, {args.epochs} epochs of 1,438 images, {ACCUMULATE} micro-steps of {args.batch} per window, {shape}")
 
     runs: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="gradgate-demo-") as directory, processes.Daemon(binaries, directory) as daemon:

@@ -51,7 +51,7 @@ std::optional<Options> ParseOptions(int argc, char** argv, int* exit_status) {
   std::string daemon_dir, drop, crash;
   CLI::App app("Trains a multi-layer perceptron on 8 × 8 images of hand-written digits, data-parallel, with gradgate.",
                "digits");
-  app.option_defaults()->always_capture_default();
+  app.option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 
   const auto ranks = app.add_option("--ranks", o.ranks, "Fork this many ranks on this machine")->check(CLI::Range(1, 64));
   app.add_option("--rank", o.rank, "Be this one rank of --world-size; start the others yourself, here or on other machines")
@@ -93,6 +93,7 @@ std::optional<Options> ParseOptions(int argc, char** argv, int* exit_status) {
 
   const char* const hooks = "Hooks for tests";
   app.add_option("--pause-at-window", o.pause_at_windows, "Rank 0 says so and waits for a line on stdin before these windows")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->delimiter(',')
       ->group(hooks);
   app.add_option("--throttle", o.throttle_ms, "Milliseconds to sleep in each micro-step")->group(hooks);

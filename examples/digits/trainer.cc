@@ -71,7 +71,8 @@ class Trainer {
   std::vector<const Image*> batch_;
 
   uint64_t window_ = 0;  // over epochs
-  double loss_sum_ = 0;
+  double loss_sum_ = 0;  // of this rank, in this epoch
+  uint64_t samples_ = 0;
   Counted counted_;
 };
 
@@ -137,7 +138,7 @@ RankReport Trainer<T>::Run() {
   for (uint32_t epoch = 0; epoch < options_.epochs; ++epoch) {
     // One shuffle, alike on all ranks.
     const std::vector<uint32_t> order = Random(options_.seed + 1 + epoch).Permutation(plan_.sample_count);
-    const uint64_t items_before = counted_.items;
+    samples_ = 0;
     loss_sum_ = 0;
     double paused = 0;
     const Clock::time_point begin = Clock::now();
@@ -147,7 +148,7 @@ RankReport Trainer<T>::Run() {
     }
     report.train_seconds += SecondsSince(begin) - paused;
     if (rank_ == 0 && !options_.quiet) {
-      const double mean_loss = loss_sum_ / static_cast<double>(std::max<uint64_t>(counted_.items - items_before, 1));
+      const double mean_loss = loss_sum_ / static_cast<double>(std::max<uint64_t>(samples_, 1));
       std::printf("epoch %*u/%u  loss %.4f  held-out %.2f %%\n", options_.epochs > 99 ? 6 : 2, epoch + 1, options_.epochs,
                   mean_loss, 100 * HeldOutAccuracy());
       std::fflush(stdout);
@@ -207,7 +208,8 @@ void Trainer<T>::RunMicroStep(const std::vector<uint32_t>& order, uint32_t windo
   micro.end();
 
   ++counted_.micro_steps;
-  counted_.items += samples;
+  counted_.items += static_cast<uint64_t>(options.items);
+  samples_ += samples;
 }
 
 // What a micro-batch's summed loss is multiplied by to become the loss that gradgate expects: with --divide items the sum
@@ -242,7 +244,9 @@ void Trainer<T>::CountWindow(uint32_t window, uint32_t micro_steps) {
   const uint32_t reductions = every ? plan_.OfRank(window, 0) : 1;
   counted_.reductions += reductions;
   if (full) counted_.reductions_in_full_windows += reductions;
-  if (!every && micro_steps > 0) counted_.suppressed += micro_steps - 1;
+  // Without looking ahead the last micro-step of a partial window was not known to be it.
+  const bool in_backward = full || options_.look_ahead;
+  if (!every && micro_steps > 0) counted_.suppressed += micro_steps - (in_backward ? 1 : 0);
   counted_.gradient_collectives += uint64_t{reductions} * session_->bucket_count();
   counted_.gradient_bytes += uint64_t{reductions} * network_.Parameters().size_bytes();
 }
