@@ -100,8 +100,14 @@ Status ReadGroup(const gg_session_options& in, SessionOptions* out) {
   if (out->world_size > 1 && !out->transport)
     return OutOfRange("world_size", out->world_size, "more than one rank needs a transport");
   if (out->world_size > 1 && !out->store) return OutOfRange("world_size", out->world_size, "more than one rank needs a store");
-  out->local_rank = in.local_rank >= 0 ? static_cast<uint32_t>(in.local_rank)
-                                       : NumberFrom({"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"}, out->rank);
+  if (in.local_rank >= 0 && static_cast<uint32_t>(in.local_rank) >= out->world_size) {
+    return OutOfRange("local_rank", static_cast<uint64_t>(in.local_rank), "it must be less than world_size");
+  }
+  // A process that trains alone under a launcher of several has a local rank that its own world does not.
+  const uint32_t launched = NumberFrom({"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"}, out->rank);
+  out->local_rank = in.local_rank >= 0           ? static_cast<uint32_t>(in.local_rank)
+                    : launched < out->world_size ? launched
+                                                 : out->rank;
   out->attempt = NumberFrom({"GRADGATE_ATTEMPT", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"}, 0);
   const uint32_t ordinal = in.store ? in.store->sessions.fetch_add(1) : 0;
   out->store_prefix = "gradgate/" + std::to_string(out->attempt) + "/" + std::to_string(ordinal) + "/";
