@@ -85,7 +85,9 @@ TEST(Session, OwnMemoryIsUsed) {
 TEST(Session, WrongTensorOrTypeIsTold) {
   const gradgate::Session session = Alone();
   EXPECT_EQ(Failure([&] { session.gradient<float>(2); }).code(), GG_INVALID_ARGUMENT);
-  EXPECT_EQ(Failure([&] { session.gradient<double>(0); }).code(), GG_INVALID_ARGUMENT);
+  const gradgate::Error error = Failure([&] { session.gradient<double>(0); });
+  EXPECT_EQ(error.code(), GG_INVALID_ARGUMENT);
+  EXPECT_STREQ(error.what(), "tensor 0 was registered as float: ask for that");
 }
 
 TEST(Session, FlushTellsWhetherThereWasAPartialWindow) {

@@ -187,7 +187,7 @@ class Session {
   struct State {
     std::function<void(gg_severity, std::string_view, std::string_view)> log;
     std::unique_ptr<gg_session, internal::Destroy> handle;
-    std::vector<gg_tensor> tensors;  // sizes and dtypes
+    std::vector<gg_tensor> tensors;  // sizes and dtypes; names may dangle
     std::optional<Error> pending;    // of a micro-step that ended in a destructor
 
     void ThrowPending() {
@@ -282,7 +282,10 @@ class Session {
     void* memory = nullptr;
     internal::Check(gg_session_gradient, get(), tensor, &memory);
     const gg_tensor& registered = state_->tensors[tensor];
-    if (registered.dtype != DTypeOf<T>()) throw Error(GG_INVALID_ARGUMENT, "gradient<T>: tensor has another dtype");
+    if (registered.dtype != DTypeOf<T>()) {
+      throw Error(GG_INVALID_ARGUMENT, "tensor " + std::to_string(tensor) + " was registered as " +
+                                           (registered.dtype == GG_FLOAT32 ? "float" : "double") + ": ask for that");
+    }
     return {static_cast<T*>(memory), registered.element_count};
   }
 

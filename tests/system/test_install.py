@@ -1,0 +1,46 @@
+"""A user's build: gradgate installed to a prefix, the trainer configured against that alone, and run."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import case
+
+
+class Install(case.SystemCase):
+    def call(self, *command: str) -> str:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        self.assertEqual(done.returncode, 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def test_trainer_builds_against_an_installed_gradgate(self) -> None:
+        prefix, source, build = self.folder / "prefix", self.folder / "examples" / "digits", self.folder / "build"
+        self.call("cmake", "--install", str(self.binaries.folder.parent), "--prefix", str(prefix))
+        shutil.copytree(case.ROOT / "examples" / "digits", source, ignore=shutil.ignore_patterns("__pycache__"))
+        generator = os.environ.get("CMAKE_GENERATOR", "Ninja" if shutil.which("ninja") else "Unix Makefiles")
+        self.call(
+            "cmake", "-S", str(source), "-B", str(build), "-G", generator, f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Debug"
+        )
+        self.call("cmake", "--build", str(build), "--parallel", "2")
+        report = self.folder / "report.json"
+        self.call(str(build / "digits"), "--ranks", "2", "--epochs", "1", *case.EXACT, *case.NO_DAEMON, "--report", str(report))
+        linked = self.call("ldd", str(build / "digits"))
+        library = next(line for line in linked.splitlines() if "libgradgate.so" in line)
+        self.assertIn(str(prefix), library)
+        for heavy in ("libgrpc", "libprotobuf", "libabsl"):
+            self.assertNotIn(heavy, linked, "nothing of the daemon's comes into a trainer")
+        alone = self.one_hash(self.train("--as-world", "2", "--epochs", "1", *case.EXACT, *case.NO_DAEMON))
+        self.assertEqual(self.one_hash(case.read_report(report)), alone)
+
+    def test_installed_headers(self) -> None:
+        prefix = self.folder / "prefix"
+        self.call("cmake", "--install", str(self.binaries.folder.parent), "--prefix", str(prefix))
+        installed = {str(path.relative_to(prefix)) for path in pathlib.Path(prefix).rglob("*.h*")}
+        self.assertEqual(installed, {"include/gradgate/gradgate.h", "include/gradgate/gradgate.hpp"})
+
+
+if __name__ == "__main__":
+    case.main()
