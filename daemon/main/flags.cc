@@ -34,7 +34,8 @@ ABSL_FLAG(uint32_t, max_watchers, 64, "WatchWindows streams served at once; more
 ABSL_FLAG(absl::Duration, hello_timeout, absl::Seconds(5), "A connection that has not said Hello after this long is dropped.");
 ABSL_FLAG(absl::Duration, poll_interval, absl::Milliseconds(100),
           "How often windows and events are read from the trainers' pages; 1ms to 10s.");
-ABSL_FLAG(uint32_t, window_history, 1024, "Closed windows kept per job; the oldest go first.");
+ABSL_FLAG(uint32_t, window_history, 1024,
+          "Closed windows kept per job, fewer for a job with more than 64 ranks here; the oldest go first.");
 ABSL_FLAG(uint32_t, max_ended_jobs, 64, "Ended jobs kept; the one that ended first goes first.");
 ABSL_FLAG(absl::Duration, keep_ended, absl::Hours(1), "How long an ended job is kept for queries.");
 ABSL_FLAG(absl::Duration, metrics_linger, absl::Minutes(5), "How long the series of an ended rank stay in /metrics.");

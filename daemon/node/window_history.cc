@@ -6,7 +6,7 @@ namespace gradgate {
 
 void WindowHistory::Add(const RankWindow& window) {
   const uint64_t index = window.record.window_index;
-  if (windows_.size() >= capacity_ && index < windows_.begin()->first) return;
+  if (full() && !windows_.empty() && index < windows_.begin()->first) return;
   std::vector<RankWindow>& ranks = windows_[index];
   const auto at = std::lower_bound(ranks.begin(), ranks.end(), window.rank,
                                    [](const RankWindow& kept, uint32_t rank) { return kept.rank < rank; });
@@ -14,8 +14,12 @@ void WindowHistory::Add(const RankWindow& window) {
     *at = window;
   } else {
     ranks.insert(at, window);
+    ++record_count_;
   }
-  if (windows_.size() > capacity_) windows_.erase(windows_.begin());
+  while (windows_.size() > 1 && (windows_.size() > max_windows_ || record_count_ > max_records_)) {
+    record_count_ -= windows_.begin()->second.size();
+    windows_.erase(windows_.begin());
+  }
 }
 
 }  // namespace gradgate

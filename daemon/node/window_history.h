@@ -1,6 +1,7 @@
 // The last closed windows of one job, merged by window index over the ranks of this node.
 //
-// Bounded: the window with the lowest index goes first. Thread class: the caller's lock.
+// Bounded in windows, and in records of single ranks so that a job with many ranks does not cost more memory than one with few.
+// The window with the lowest index goes first. Thread class: the caller's lock.
 
 #ifndef GRADGATE_DAEMON_NODE_WINDOW_HISTORY_H_
 #define GRADGATE_DAEMON_NODE_WINDOW_HISTORY_H_
@@ -26,8 +27,11 @@ class WindowHistory {
  public:
   using Map = std::map<uint64_t, std::vector<RankWindow>>;  // by window index; ranks ascending
 
-  // `capacity` windows, at least 1.
-  explicit WindowHistory(size_t capacity) : capacity_(capacity) {}
+  static constexpr size_t kMaxRecords = 65536;  // some 14 MiB
+
+  // At most `max_windows` windows and `max_records` records; at least one window is kept whole.
+  explicit WindowHistory(size_t max_windows, size_t max_records = kMaxRecords)
+      : max_windows_(max_windows), max_records_(max_records) {}
 
   // Adds one rank's record. One of the same rank and index is replaced; one older than all that are kept by a full history is
   // not kept.
@@ -36,7 +40,11 @@ class WindowHistory {
   const Map& windows() const { return windows_; }
 
  private:
-  const size_t capacity_;
+  bool full() const { return windows_.size() >= max_windows_ || record_count_ >= max_records_; }
+
+  const size_t max_windows_;
+  const size_t max_records_;
+  size_t record_count_ = 0;
   Map windows_;
 };
 

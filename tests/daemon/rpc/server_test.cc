@@ -3,8 +3,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -250,6 +254,65 @@ TEST_F(ServerTest, TcpBeyondLoopbackNeedsTls) {
   const auto server = RpcServer::Start({.socket_path = path(), .tcp_listen = "0.0.0.0:0"}, &registry_);
   EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(server.status().message()), HasSubstr("--tls_cert"));
+}
+
+// Certificates of a day, made by the openssl command, in the test's directory.
+class TlsTest : public ServerTest {
+ protected:
+  void SetUp() override {
+    if (std::system("command -v openssl > /dev/null") != 0) GTEST_SKIP() << "openssl is not installed";
+    const std::string script =
+        "cd " + directory_ +
+        " && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -out ca.crt -days 1 "
+        "-subj /CN=ca"
+        " && echo subjectAltName=DNS:localhost,IP:127.0.0.1 > ext"
+        " && for n in server client; do openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout $n.key "
+        "-out $n.csr -subj /CN=$n"
+        " && openssl x509 -req -in $n.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 1 -extfile ext -out $n.crt"
+        " || exit 1; done";
+    ASSERT_EQ(std::system(("( " + script + " ) > /dev/null 2>&1").c_str()), 0);
+    made_ = true;
+  }
+  void TearDown() override {
+    for (const char* name : {"ca.key", "ca.crt", "ca.srl", "ext", "server.key", "server.csr", "server.crt", "client.key",
+                             "client.csr", "client.crt"}) {
+      unlink(File(name).c_str());
+    }
+  }
+
+  std::string File(const std::string& name) const { return directory_ + "/" + name; }
+  std::string Read(const std::string& name) const {
+    std::ifstream file(File(name));
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  grpc::Status Call(const grpc::SslCredentialsOptions& credentials) {
+    const auto stub = v1::SyncStatsService::NewStub(
+        grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->tcp_port()), grpc::SslCredentials(credentials)));
+    grpc::ClientContext context;
+    SetDeadline(context);
+    v1::ListJobsResponse response;
+    return stub->ListJobs(&context, {}, &response);
+  }
+
+  bool made_ = false;
+};
+
+TEST_F(TlsTest, CallersNeedACertificateOfTheAuthority) {
+  if (!made_) return;
+  Start({.tcp_listen = "0.0.0.0:0", .tls = {File("server.crt"), File("server.key"), File("ca.crt")}});
+  ASSERT_NE(server_, nullptr);
+  const grpc::Status known = Call({Read("ca.crt"), Read("client.key"), Read("client.crt")});
+  EXPECT_TRUE(known.ok()) << known.error_message();
+  EXPECT_EQ(Call({Read("ca.crt"), "", ""}).error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(TlsTest, KeyThatIsNoneIsAnError) {
+  if (!made_) return;
+  const RpcOptions options{
+      .socket_path = path(), .tcp_listen = "0.0.0.0:0", .tls = {File("server.crt"), File("ext"), File("ca.crt")}};
+  const auto server = RpcServer::Start(options, &registry_);
+  EXPECT_EQ(server.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(server.status().message()), HasSubstr("the certificates do not fit"));
 }
 
 // Calls a method by its bytes: health and reflection have no stubs here.
