@@ -128,9 +128,9 @@ TEST(FrameParser, RandomPacketsAreAnswered) {
   std::mt19937 random(seed);
   for (int round = 0; round < 20000; ++round) {
     link::HelloFrame hello = MakeHello();
-    std::vector<std::byte> packet(random() % 64);
+    std::vector<std::byte> packet(1 + random() % 64);
     std::memcpy(packet.data(), &hello, std::min(packet.size(), sizeof(hello)));
-    for (int flips = random() % 3; flips > 0 && !packet.empty(); --flips) {
+    for (int flips = random() % 3; flips > 0; --flips) {
       packet[random() % packet.size()] ^= static_cast<std::byte>(1 << random() % 8);
     }
     const auto result = ParseTrainerFrame(packet, false);
