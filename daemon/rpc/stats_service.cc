@@ -21,8 +21,9 @@ uint64_t WindowsList(uint64_t job_id, bool newest_first) { return job_id << 1 | 
 template <typename Response>
 grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, absl::StatusOr<Response> answer, Response* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (answer.ok()) *response = *std::move(answer);
-  reactor->Finish(ToGrpc(answer.status()));
+  const absl::Status status = answer.status();
+  if (status.ok()) *response = *std::move(answer);
+  reactor->Finish(ToGrpc(status));
   return reactor;
 }
 

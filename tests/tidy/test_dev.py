@@ -145,10 +145,10 @@ class DevTest(unittest.TestCase):
     def test_sanitizers_leave_out_whole_processes(self) -> None:
         self.stand_in("ctest", 'echo "$TSAN_OPTIONS"')
         (self.root / "tests/daemon").mkdir(parents=True)
-        (self.root / "tests/daemon/tsan.supp").write_text("", encoding="utf-8")
+        (self.root / "tests/tsan.supp").write_text("", encoding="utf-8")
         done = self.dev("test", "--tsan")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn(f"halt_on_error=1:second_deadlock_stack=1:suppressions={self.root}/tests/daemon/tsan.supp", done.stdout)
+        self.assertIn(f"halt_on_error=1:second_deadlock_stack=1:suppressions={self.root}/tests/tsan.supp", done.stdout)
         self.assertIn("--test-dir build/tsan", self.called("ctest")[0])
         self.assertIn("--label-exclude ^(gpu|system|tidy)$", self.called("ctest")[0])
 
