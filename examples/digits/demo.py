@@ -77,8 +77,7 @@ def exact_hashes(binaries: processes.Binaries, folder: pathlib.Path) -> dict[str
         "--accumulate",
         str(ACCUMULATE),
         "--quiet",
-        "--daemon-dir",
-        "",
+        "--no-daemon",
     ]
     runs = {mode: ["--ranks", str(RANKS), "--mode", mode] for mode in MODES}
     runs["one process, whole batch"] = ["--as-world", str(RANKS)]

@@ -49,6 +49,7 @@ std::optional<Options> ParseOptions(int argc, char** argv, int* exit_status) {
   o.data = DIGITS_DATA;
   std::string dtype = "float32", mode = "window", windows = "variable", divide = "items", boundary = "looked-ahead";
   std::string daemon_dir, drop, crash;
+  bool no_daemon = false;
   CLI::App app("Trains a multi-layer perceptron on 8 × 8 images of hand-written digits, data-parallel, with gradgate.",
                "digits");
   app.option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -85,6 +86,7 @@ std::optional<Options> ParseOptions(int argc, char** argv, int* exit_status) {
   app.add_option("--bucket-bytes", o.bucket_bytes, "Upper bound of a bucket; 0: gradgate's default");
   app.add_option("--job", o.job, "Name that the daemon shows");
   app.add_option("--daemon-dir", daemon_dir, "Where the daemon's shim.sock is; default: GRADGATE_DIR, then the usual places");
+  app.add_flag("--no-daemon", no_daemon, "Do not look for a daemon");
   app.add_option("--deadline", o.deadline_seconds, "Seconds to wait for other ranks, when starting and in each reduction")
       ->check(CLI::Range(0.1, 86400.0));
 
@@ -109,6 +111,7 @@ std::optional<Options> ParseOptions(int argc, char** argv, int* exit_status) {
     o.divide = divide == "items" ? GG_DIVIDE_ITEMS : divide == "active" ? GG_DIVIDE_ACTIVE : GG_DIVIDE_WORLD;
     o.look_ahead = boundary == "looked-ahead";
     if (app.count("--daemon-dir") > 0) o.daemon_dir = daemon_dir;
+    if (no_daemon) o.daemon_dir = "";
     o.drop = ParseSpot("--drop", drop);
     o.crash = ParseSpot("--crash", crash);
     Validate(o);

@@ -21,7 +21,7 @@ __all__ = ["demo", "processes", "sources"]
 
 # 31 micro-batches an epoch: no W × N of the tests divides it, so that every run has partial windows, and many have uneven and empty ones.
 EXACT = ("--exact", "--dtype", "float64", "--hidden", "16", "--batch", "47", "--quiet")
-NO_DAEMON = ("--daemon-dir", "")
+NO_DAEMON = ("--no-daemon",)
 
 
 class SystemCase(unittest.TestCase):
