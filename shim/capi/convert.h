@@ -52,6 +52,10 @@ gg_status_t Guarded(gg_error* error, Body&& body) noexcept {
 // Takes in a caller's struct that may be older (shorter) or newer (longer) than ours. *out is ours with its defaults.
 template <typename T>
 Status ReadStruct(const T* in, const char* name, T* out) {
+  if (in != nullptr && in->struct_size == sizeof(T)) {  // of our own age, as on the hot path
+    *out = *in;
+    return OkStatus();
+  }
   if (in == nullptr) return InvalidArgument(std::string(name) + " is NULL");
   const uint32_t size = in->struct_size;
   if (size < sizeof(uint32_t)) {

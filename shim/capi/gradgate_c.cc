@@ -283,7 +283,7 @@ gg_status_t gg_micro_step_begin(gg_session* session, const gg_micro_step* micro_
         return InvalidArgument("micro_step.item_count is " + std::to_string(known.item_count) + "; it must be >= 0");
     }
     bool reduces = false;
-    const Status begun = session->session->BeginMicroStep(static_cast<gradgate::Last>(known.last), known.item_count, &reduces);
+    Status begun = session->session->BeginMicroStep(static_cast<gradgate::Last>(known.last), known.item_count, &reduces);
     if (begun.ok()) *boundary = reduces ? 1 : 0;
     return begun;
   });

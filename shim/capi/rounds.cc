@@ -167,13 +167,12 @@ Status Rounds::Explain(const Status& status) {
   const auto round = static_cast<uint64_t>(input_.ballot.round);
   const int64_t budget_ns = NamingBudget(c_.deadline_ns);
   c_.transport->Abort("a collective failed on another rank");
-  if (!posted_) c_.board->Arrived(window, round, budget_ns / 4);
-  posted_ = true;
+  c_.board->GaveUp(window, round, budget_ns / 4);
   const std::string missing = c_.board->DescribeMissing(window, round, budget_ns / 2);
   // So that what failed is counted as failed before the window is.
   (void)c_.transport->Wait(last_, MonotonicNs() + budget_ns / 4);
   const std::string where = "window " + std::to_string(window) + (input_.late ? ", reduced late" : "");
-  const std::string who = missing.empty() ? "all ranks came, but the connection between them broke" : missing;
+  const std::string who = missing.empty() ? "all ranks came and live, but the connection between them broke" : missing;
   return {status.code(), where + ": " + who + " [" + status.message() + "]"};
 }
 

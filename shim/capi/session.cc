@@ -461,12 +461,10 @@ void Session::CloseWindow(bool stepped, bool failed, WindowReport* report) {
 }
 
 Status Session::FailWindow(Status status) {
-  const uint64_t window = engine_.counts().window_index;
   engine_.Fail();
   Recorder::AddOwned(recorder_->page().totals.refused_count, 1);
   CloseWindow(false, true, nullptr);
-  if (o_.transport) o_.transport->Abort(status.message().c_str());
-  board_->Left(window, status.message(), 200 * kMs);
+  o_.transport->Abort(status.message().c_str());
   return status;
 }
 

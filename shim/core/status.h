@@ -4,6 +4,7 @@
 #define GRADGATE_SHIM_CORE_STATUS_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -22,18 +23,31 @@ enum class Code : int32_t {
   kUnavailable = 14,
 };
 
+// One pointer, null when ok: the hot path makes, passes and drops statuses for nothing.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(Code code, std::string message)
+      : failure_(code == Code::kOk ? nullptr : std::make_unique<Failure>(Failure{code, std::move(message)})) {}
+  Status(const Status& other) : failure_(other.failure_ ? std::make_unique<Failure>(*other.failure_) : nullptr) {}
+  Status(Status&&) noexcept = default;
+  Status& operator=(const Status& other) { return *this = Status(other); }
+  Status& operator=(Status&&) noexcept = default;
+  ~Status() = default;
 
-  bool ok() const { return code_ == Code::kOk; }
-  Code code() const { return code_; }
-  const std::string& message() const { return message_; }
+  bool ok() const { return failure_ == nullptr; }
+  Code code() const { return failure_ ? failure_->code : Code::kOk; }
+  const std::string& message() const {
+    static const std::string kNone;
+    return failure_ ? failure_->message : kNone;
+  }
 
  private:
-  Code code_ = Code::kOk;
-  std::string message_;
+  struct Failure {
+    Code code;
+    std::string message;
+  };
+  std::unique_ptr<Failure> failure_;
 };
 
 inline Status OkStatus() { return Status(); }

@@ -22,11 +22,15 @@ class ArrivalBoard {
   // This rank waits in round `round` of window `window`.
   void Arrived(uint64_t window, uint64_t round, int64_t timeout_ns);
 
+  // This rank waited in that round, and its wait failed: it came, and is alive.
+  void GaveUp(uint64_t window, uint64_t round, int64_t timeout_ns);
+
   // This rank will never arrive anywhere again; `why` for people.
   void Left(uint64_t window, const std::string& why, int64_t timeout_ns);
 
-  // Says who has not arrived at that round, after giving the others up to budget_ns to say so:
-  // "ranks [2] did not come (rank 2: last seen waiting in window 16)". Empty if all have arrived.
+  // Says who is to blame for a failed wait in that round, after giving the others up to budget_ns to give up too:
+  // "ranks [2] did not come (rank 2: last seen waiting in window 16)", or "ranks [1] came and then fell silent": killed or
+  // frozen while they waited. Empty if all have given up.
   std::string DescribeMissing(uint64_t window, uint64_t round, int64_t budget_ns);
 
  private:

@@ -1,8 +1,8 @@
-// The rendezvous store: a small key-value store that every rank of a job reaches. The handshake, the transport's connecting and the
-// naming of missing ranks go through it; nothing on the hot path does.
+// The rendezvous store: a small key-value store that every rank of a job reaches. The handshake, the transport's connecting and
+// the naming of missing ranks go through it; nothing on the hot path does.
 //
-// Keys are printable ASCII without spaces, at most 200 bytes; values are at most 64 KiB of any bytes. A value is whole or absent. Set replaces.
-// Thread class: any thread. Every call has a timeout > 0, relative, in ns, and returns by then.
+// Keys are printable ASCII without spaces, at most 200 bytes; values are at most 64 KiB of any bytes. A value is whole or
+// absent. Set replaces. Thread class: any thread. Every call has a timeout > 0, relative, in ns, and returns by then.
 
 #ifndef GRADGATE_SHIM_REDUCE_STORE_H_
 #define GRADGATE_SHIM_REDUCE_STORE_H_

@@ -19,10 +19,14 @@
 #include <utility>
 #include <vector>
 
+#include "shim/reduce/clock.h"
+
 namespace gradgate {
 namespace {
 
 constexpr int kPollMs = 1000;  // only after accept() failed for lack of descriptors
+// The serving rank often ends first, and the others still want to know what became of the rest.
+constexpr int64_t kLingerNs = 2'000'000'000;
 
 void AppendU32(uint32_t value, std::string* out) {
   for (int shift = 0; shift < 32; shift += 8) out->push_back(static_cast<char>(value >> shift));
@@ -75,14 +79,16 @@ class Server final : public TcpStoreServer {
   std::string local_host() const override { return local_host_; }
 
  private:
+  // Serves until it is told to stop, and then for kLingerNs or until the last client has gone.
   void Run() {
-    for (;;) {
-      std::vector<pollfd> fds = {{wake_, POLLIN, 0}, {accepting_ ? listener_ : -1, POLLIN, 0}};
+    int64_t end_ns = 0;
+    while (end_ns == 0 || (!connections_.empty() && MonotonicNs() < end_ns)) {
+      std::vector<pollfd> fds = {{end_ns == 0 ? wake_ : -1, POLLIN, 0}, {accepting_ ? listener_ : -1, POLLIN, 0}};
       for (const auto& [fd, c] : connections_) fds.push_back({fd, static_cast<int16_t>(c.out.empty() ? POLLIN : POLLOUT), 0});
-      const int n = ::poll(fds.data(), fds.size(), accepting_ ? -1 : kPollMs);
+      const int n = ::poll(fds.data(), fds.size(), accepting_ && end_ns == 0 ? -1 : kPollMs);
       accepting_ = true;
       if (n < 0) continue;  // EINTR, ENOMEM
-      if (fds[0].revents != 0) return;
+      if (fds[0].revents != 0) end_ns = MonotonicNs() + kLingerNs;
       for (size_t i = 2; i < fds.size(); ++i) {
         if (fds[i].revents != 0 && !Serve(fds[i].fd)) Drop(fds[i].fd);
       }

@@ -36,7 +36,8 @@ class TcpStoreServer {
   // name as a loopback address. port 0: any free one. kUnavailable: the address cannot be bound.
   static Status Listen(const std::string& host, uint16_t port, std::unique_ptr<TcpStoreServer>* server);
 
-  virtual ~TcpStoreServer() = default;  // stops the thread, closes all connections
+  // Serves on until the last client has gone, at most 2 s; then stops the thread and closes what is left.
+  virtual ~TcpStoreServer() = default;
 
   virtual uint16_t port() const = 0;
   // Where a client of this process finds it.

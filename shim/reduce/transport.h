@@ -2,11 +2,11 @@
 //
 //   Start ──► queued ──► running ──► done (ok | failed)
 //
-// Requests run one after another in the order of Start; all ranks start the same requests in the same order. Start never waits for
-// peers. The memory of a request belongs to the transport until it is done.
+// Requests run one after another in the order of Start; all ranks start the same requests in the same order. Start never waits
+// for peers. The memory of a request belongs to the transport until it is done.
 //
-// After one failure the group is dead: everything in flight and everything started later fails with the same status. A rank that fails closes
-// its connections, so that the others fail soon and not at their deadlines.
+// After one failure the group is dead: everything in flight and everything started later fails with the same status. A rank
+// that fails closes its connections, so that the others fail soon and not at their deadlines.
 //
 // Thread class: one thread at a time, but `done` is called on a thread of the transport's.
 
@@ -33,8 +33,8 @@ struct AllReduceRequest {
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   int64_t deadline_ns = 0;  // CLOCK_MONOTONIC; the request has failed by then
-  // Called exactly once when the request is done, before Wait returns for it; no lock held; must not call the transport. Times are
-  // CLOCK_MONOTONIC: of Start, and of completion. May be null.
+  // Called exactly once when the request is done, before Wait returns for it; no lock held; must not call the transport. Times
+  // are CLOCK_MONOTONIC: of Start, and of completion. May be null.
   void (*done)(void* user, uint64_t tag, bool ok, int64_t start_ns, int64_t done_ns) = nullptr;
   void* user = nullptr;
   uint64_t tag = 0;
@@ -51,10 +51,12 @@ class Transport {
   virtual Ticket Start(const AllReduceRequest& request) = 0;
 
   // Waits until `ticket` and all before it are done, or until deadline_ns (CLOCK_MONOTONIC).
-  // kDeadlineExceeded: not done by then (the request goes on until its own deadline). kUnavailable: a peer's connection broke or timed out.
+  // kDeadlineExceeded: not done by then (the request goes on until its own deadline). kUnavailable: a peer's connection broke
+  // or timed out.
   virtual Status Wait(Ticket ticket, int64_t deadline_ns) = 0;
 
-  // Fails everything, in flight and later, with kAborted and `reason`; closes the connections. Does not wait for peers. Twice is fine.
+  // Fails everything, in flight and later, with kAborted and `reason`; closes the connections. Does not wait for peers. Twice
+  // is fine.
   virtual void Abort(const char* reason) = 0;
 };
 

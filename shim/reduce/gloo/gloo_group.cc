@@ -51,9 +51,13 @@ class StoreAdapter final : public gloo::rendezvous::Store {
   }
   std::vector<char> get(const std::string& key) override {
     std::string value;
-    Check(store_->Get(prefix_ + key, Left(), &value));
+    const Status status = store_->Get(prefix_ + key, Left(), &value);
+    timed_out_ |= status.code() == Code::kNotFound;
+    Check(status);
     return {value.begin(), value.end()};
   }
+  // A rank's addresses, which Gloo keeps under its number, did not appear.
+  bool timed_out() const { return timed_out_; }
   void wait(const std::vector<std::string>& keys) override {
     for (const std::string& key : keys) get(key);
   }
@@ -68,6 +72,7 @@ class StoreAdapter final : public gloo::rendezvous::Store {
   gradgate::Store* const store_;
   const std::string prefix_;
   const int64_t deadline_ns_;
+  bool timed_out_ = false;
 };
 
 // ---- Gloo applies a collective's timeout to each of its waits, and offers no way to interrupt one. So the device makes a
@@ -289,11 +294,11 @@ class Group final : public GlooGroup {
 
   Status Connect(uint32_t rank, uint32_t world_size, Store* store, const std::string& key_prefix,
                  int64_t deadline_ns) override {
+    StoreAdapter adapter(store, key_prefix, deadline_ns);
     try {
       auto context = std::make_shared<gloo::rendezvous::Context>(static_cast<int>(rank), static_cast<int>(world_size));
       // Gloo waits five times its timeout for a connection.
       context->setTimeout(std::max(LeftUntil(deadline_ns) / 5, Milliseconds(1)));
-      StoreAdapter adapter(store, key_prefix, deadline_ns);
       std::shared_ptr<gloo::transport::Device> device = device_;
       context->connectFullMesh(adapter, device);
       context_ = std::move(context);
@@ -307,9 +312,22 @@ class Group final : public GlooGroup {
       });
       return OkStatus();
     } catch (const std::exception& e) {
+      if (adapter.timed_out()) return Silent(rank, world_size, store, key_prefix);
       return Unavailable("cannot connect to all ranks from " + device_->str() + ": " + e.what() +
                          "; if ranks are on several machines, set GLOO_SOCKET_IFNAME to the interface between them");
     }
+  }
+
+  // Names the ranks that said hello, but gave no address in time.
+  static Status Silent(uint32_t rank, uint32_t world_size, Store* store, const std::string& key_prefix) {
+    constexpr int64_t kLookNs = 1'000'000;
+    std::string silent;
+    for (uint32_t r = 0; r < world_size; ++r) {
+      std::string ignored;
+      if (r == rank || store->Get(key_prefix + std::to_string(r), kLookNs, &ignored).ok()) continue;
+      silent += (silent.empty() ? "" : ", ") + std::to_string(r);
+    }
+    return DeadlineExceeded("ranks [" + silent + "] came, and then did not connect in time; they are frozen, slow or gone");
   }
 
   Status AllReduce(const AllReduceRequest& request, uint64_t number) override {

@@ -102,6 +102,24 @@ TEST(SessionFailure, PeerThatNeverComesIsNamedWithinTheDeadline) {
           });
 }
 
+// Frozen or killed while it waited for the others: it came to the round, and is named all the same.
+TEST(SessionFailure, PeerThatFallsSilentWhileItWaitsIsNamed) {
+  Job job(2);
+  std::atomic<bool> gave_up{false};
+  job.Run([](uint32_t, SessionOptions& o) { o.deadline_ns = 800 * kMs; },
+          [&job, &gave_up](uint32_t rank, Session& session) {
+            if (rank == 1) {
+              ArrivalBoard(&job.store(), "t/", 1, 2).Arrived(0, 0, kTestSecond);
+              const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+              while (std::chrono::steady_clock::now() < end && !gave_up.load()) std::this_thread::yield();
+              return;
+            }
+            for (int i = 0; i < 4; ++i) ASSERT_TRUE(AddMicroStep(session, 1).ok());
+            EXPECT_THAT(session.BeforeStep(nullptr).message(), HasSubstr("window 0: ranks [1] came and then fell silent"));
+            gave_up.store(true);
+          });
+}
+
 TEST(SessionFailure, RankThatDiesIsNamedByTheOthers) {
   Job job(3);
   job.Run([](uint32_t, SessionOptions& o) { o.deadline_ns = 4 * kTestSecond; },

@@ -58,6 +58,21 @@ class RawClient {
   const int fd_;
 };
 
+TEST(TcpStore, ServesOnWhileClientsAreThereAfterItsRankHasEnded) {
+  uint16_t port = 0;
+  std::unique_ptr<Store> server = Serve(&port);
+  ASSERT_TRUE(server->Set("why", "rank 2 is missing", kLong).ok());
+  std::unique_ptr<Store> client;
+  ASSERT_TRUE(TcpStore::Open("127.0.0.1", port, false, kLong, &client).ok());
+  std::thread ending([&server] { server.reset(); });
+  std::string value;
+  EXPECT_TRUE(client->Set("late", "x", kLong).ok());
+  EXPECT_TRUE(client->Get("why", kLong, &value).ok());
+  EXPECT_EQ(value, "rank 2 is missing");
+  client.reset();
+  ending.join();
+}
+
 TEST(TcpStore, TheBytesAreThoseOfTheHeader) {
   uint16_t port = 0;
   const auto store = Serve(&port);
