@@ -7,6 +7,9 @@ namespace {
 
 Ballot FromFields(std::span<const int64_t, Ballot::kFields> f) { return {f[0], f[1], f[2], f[3], f[4], f[5]}; }
 
+// Defined for every value: what comes from another rank may be anything.
+int64_t Negative(int64_t value) { return static_cast<int64_t>(-static_cast<uint64_t>(value)); }
+
 }  // namespace
 
 std::string_view Ballot::FieldName(uint32_t field) {
@@ -19,14 +22,14 @@ std::array<int64_t, Ballot::kWords> Ballot::Encode() const {
   const auto fields = Fields();
   for (uint32_t i = 0; i < kFields; ++i) {
     words[i] = fields[i];
-    words[kFields + i] = -fields[i];
+    words[kFields + i] = Negative(fields[i]);
   }
   return words;
 }
 
 BallotResult::BallotResult(std::span<const int64_t, Ballot::kWords> reduced) {
   std::array<int64_t, Ballot::kFields> low;
-  for (uint32_t i = 0; i < Ballot::kFields; ++i) low[i] = -reduced[Ballot::kFields + i];
+  for (uint32_t i = 0; i < Ballot::kFields; ++i) low[i] = Negative(reduced[Ballot::kFields + i]);
   min_ = FromFields(low);
   max_ = FromFields(reduced.first<Ballot::kFields>());
 }

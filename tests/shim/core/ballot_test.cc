@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <vector>
 
 namespace gradgate {
@@ -56,6 +58,16 @@ TEST(Ballot, AnotherWindowRoundOrModeIsIncompatible) {
   Ballot mode = Of(7, 4);
   mode.mode = 1;
   EXPECT_TRUE(Reduce({Of(7, 4), mode}).incompatible());
+}
+
+// Undefined behaviour is what this looks for, in builds that check for it.
+TEST(Ballot, ValuesThatNoRankMeansAreReadAsTheyAre) {
+  std::array<int64_t, Ballot::kWords> words{};
+  words.fill(INT64_MIN);
+  const BallotResult result(words);
+  EXPECT_EQ(result.min().window, INT64_MIN);
+  EXPECT_EQ(result.max().window, INT64_MIN);
+  EXPECT_EQ(Of(INT64_MIN, 0).Encode()[Ballot::kFields], INT64_MIN);
 }
 
 TEST(Ballot, OneRankThatGoesOnKeepsTheWindowOpen) {
