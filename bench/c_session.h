@@ -57,7 +57,8 @@ struct SessionShape {
 class CSession {
  public:
   // gradients: null for a view.
-  CSession(const Group& group, const SessionShape& shape, const std::vector<gg_tensor>& tensors) : count_(static_cast<uint32_t>(tensors.size())) {
+  CSession(const Group& group, const SessionShape& shape, const std::vector<gg_tensor>& tensors)
+      : count_(static_cast<uint32_t>(tensors.size())) {
     gg_session_options options = GG_SESSION_OPTIONS_INIT;
     options.accumulate = shape.accumulate;
     options.divide = shape.divide;
@@ -77,6 +78,16 @@ class CSession {
   }
   CSession(const CSession&) = delete;
   CSession& operator=(const CSession&) = delete;
+
+  // A micro-step without gradients, with as little around it as a trainer can have.
+  uint32_t MicroStep(uint32_t last, gg_error* error) const {
+    gg_micro_step micro_step = GG_MICRO_STEP_INIT;
+    micro_step.last = last;
+    uint32_t boundary = 0;
+    if (gg_micro_step_begin(session_, &micro_step, &boundary, error) != GG_OK || gg_micro_step_end(session_, error) != GG_OK)
+      Check(GG_INTERNAL, *error);
+    return boundary;
+  }
 
   gg_session* get() const { return session_; }
 

@@ -147,7 +147,8 @@ int Main(const std::string& directory, uint32_t ranks, uint64_t rate) {
   const int64_t begin_ns = Recorder::NowNs();
   while (!StdinEnded()) {
     for (auto& rank : all) {
-      const auto due = static_cast<uint64_t>(static_cast<double>(Recorder::NowNs() - begin_ns) / 1e9 * static_cast<double>(rate));
+      const auto due =
+          static_cast<uint64_t>(static_cast<double>(Recorder::NowNs() - begin_ns) / 1e9 * static_cast<double>(rate));
       while (rank->sent() < due) rank->Event(Recorder::NowNs());
     }
     SleepMs();

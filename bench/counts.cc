@@ -6,8 +6,8 @@
 //   event      one event with the clock
 //   micro      one suppressed micro-step: begin and end, through the C ABI, in a world of 2
 //   window1    a window of four micro-steps and its step, six tensors, in a world of 1
-//   window     the same in a world of 2: ballot, bucket, counting and all but the sending, over a transport that is done at once
-//   step       what a trainer computes in such a window: the digits network, four micro-batches and SGD
+//   window     the same in a world of 2: ballot, bucket, counting and all but the sending, over a transport that is done at
+//   once step       what a trainer computes in such a window: the digits network, four micro-batches and SGD
 //
 // Gradients are few in `window`, so that what is counted is gradgate's own and not the division of numbers.
 
@@ -19,6 +19,7 @@
 #include <span>
 
 #include "bench/c_session.h"
+#include "bench/interleave.h"
 #include "examples/digits/network.h"
 #include "examples/digits/sgd.h"
 #include "shim/capi/handles.h"
@@ -77,8 +78,8 @@ class Trainer {
                                           std::vector<gg_tensor>(Net::kTensors, Tensor(1)));
   }
   void SuppressedMicroStep() {
-    session_->Begin(GG_LAST_NO);
-    session_->End();
+    gg_error error;
+    Keep(session_->MicroStep(GG_LAST_NO, &error));
   }
   void Window() {
     for (uint32_t i = 0; i < kAccumulate; ++i) {
@@ -136,7 +137,8 @@ int Main(const std::string& what, uint32_t turns, uint32_t hidden, uint32_t batc
     Steps(turns, hidden, batch);
   } else if (what == "micro" || what == "window" || what == "window1") {
     Trainer trainer(what == "window1" ? 1 : 2);
-    for (uint32_t i = 0; i < turns; ++i) what == "micro" ? trainer.SuppressedMicroStep() : trainer.Window();
+    const bool micro = what == "micro";
+    for (uint32_t i = 0; i < turns; ++i) micro ? trainer.SuppressedMicroStep() : trainer.Window();
   } else {
     std::fprintf(stderr, "bench_counts: nothing is called \"%s\"\n", what.c_str());
     return 2;
@@ -152,6 +154,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: bench_counts WHAT TURNS [HIDDEN BATCH]\n");
     return 2;
   }
-  const auto number = [&](int i, uint32_t otherwise) { return argc > i ? static_cast<uint32_t>(std::atoi(argv[i])) : otherwise; };
+  const auto number = [&](int i, uint32_t otherwise) {
+    return argc > i ? static_cast<uint32_t>(std::atoi(argv[i])) : otherwise;
+  };
   return gradgate::bench::Main(argv[1], number(2, 1), number(3, 128), number(4, 8));
 }

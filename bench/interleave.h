@@ -1,7 +1,8 @@
 // Measures several things in turn, A B C A B C …, so that a machine whose speed drifts slows all alike.
 //
 // Each round measures every series twice, once for `samples` and once for `again`: what differs between these two is the
-// machine's noise. A measurement that came to nothing is NaN and left out. One line of JSON per series goes to stdout; run.py makes medians, intervals and verdicts of them.
+// machine's noise. A measurement that came to nothing is NaN and left out. One line of JSON per series goes to stdout; run.py
+// makes medians, intervals and verdicts of them.
 
 #ifndef GRADGATE_BENCH_INTERLEAVE_H_
 #define GRADGATE_BENCH_INTERLEAVE_H_

@@ -101,12 +101,13 @@ class Size {
   }
 
   std::vector<Series> All(uint64_t mib) {
-    const std::string suffix = "_" + std::to_string(mib) + "mib";
+    std::string suffix("_");
+    suffix.append(std::to_string(mib)).append("mib");
     std::vector<Series> all;
     // Wall time, and beside it the time that this process computed, which others on the machine change less.
     const auto add = [&](const char* name, std::function<void()> body) {
       const auto cpu_ms = std::make_shared<double>(0);
-      all.push_back({name + suffix, "ms", [this, cpu_ms, body] {
+      all.push_back({std::string(name).append(suffix), "ms", [this, cpu_ms, body] {
                        gloo_.Barrier();
                        const double cpu_before = CpuMs();
                        const int64_t begin = MonotonicNs();
@@ -115,7 +116,7 @@ class Size {
                        *cpu_ms = CpuMs() - cpu_before;
                        return wall_ms;
                      }});
-      all.push_back({name + suffix + "_cpu", "ms", [cpu_ms] { return *cpu_ms; }});
+      all.push_back({std::string(name).append(suffix).append("_cpu"), "ms", [cpu_ms] { return *cpu_ms; }});
     };
     add("raw", [this] { Raw(false); });
     add("views_sum", [this] { Window(sum_); });

@@ -45,7 +45,8 @@ double CpuMs() {
 // The network, the optimizer and the data, and a window of them; what differs is how gradients become the mean.
 class Arm {
  public:
-  Arm(std::string arm_name, uint32_t hidden, uint32_t batch) : name(std::move(arm_name)), network_(hidden, 1), sgd_(0.001, 0.9) {
+  Arm(std::string arm_name, uint32_t hidden, uint32_t batch)
+      : name(std::move(arm_name)), network_(hidden, 1), sgd_(0.001, 0.9) {
     images_.resize(batch);
     for (uint32_t i = 0; i < batch; ++i) {
       for (uint32_t p = 0; p < digits::kPixels; ++p) images_[i].pixels[p] = static_cast<uint8_t>((i * 7 + p * 3) % 17);
