@@ -14,9 +14,7 @@
 
 namespace gradgate {
 
-// Writes `status` into the caller's error, if there is one, and returns its code.
-inline gg_status_t Report(const Status& status, gg_error* error) {
-  if (status.ok()) return GG_OK;
+[[gnu::cold]] inline gg_status_t ReportFailure(const Status& status, gg_error* error) {
   if (error) {
     error->code = static_cast<gg_status_t>(status.code());
     error->reserved = 0;
@@ -30,6 +28,9 @@ inline gg_status_t Report(const Status& status, gg_error* error) {
   }
   return static_cast<gg_status_t>(status.code());
 }
+
+// Writes `status` into the caller's error, if there is one, and returns its code.
+inline gg_status_t Report(const Status& status, gg_error* error) { return status.ok() ? GG_OK : ReportFailure(status, error); }
 
 // Runs `body`, which returns a Status; whatever it throws becomes one.
 template <typename Body>
@@ -49,13 +50,9 @@ gg_status_t Guarded(gg_error* error, Body&& body) noexcept {
   }
 }
 
-// Takes in a caller's struct that may be older (shorter) or newer (longer) than ours. *out is ours with its defaults.
+// ReadStruct for a struct that is NULL, older or newer.
 template <typename T>
-Status ReadStruct(const T* in, const char* name, T* out) {
-  if (in != nullptr && in->struct_size == sizeof(T)) {  // of our own age, as on the hot path
-    *out = *in;
-    return OkStatus();
-  }
+[[gnu::cold]] Status ReadOtherStruct(const T* in, const char* name, T* out) {
   if (in == nullptr) return InvalidArgument(std::string(name) + " is NULL");
   const uint32_t size = in->struct_size;
   if (size < sizeof(uint32_t)) {
@@ -69,6 +66,14 @@ Status ReadStruct(const T* in, const char* name, T* out) {
     }
   }
   std::memcpy(out, in, std::min<size_t>(size, sizeof(T)));
+  return OkStatus();
+}
+
+// Takes in a caller's struct that may be older (shorter) or newer (longer) than ours. *out is ours with its defaults.
+template <typename T>
+Status ReadStruct(const T* in, const char* name, T* out) {
+  if (in == nullptr || in->struct_size != sizeof(T)) return ReadOtherStruct(in, name, out);
+  *out = *in;
   return OkStatus();
 }
 

@@ -1,5 +1,6 @@
 // gradgate.h over the shim's classes: checks arguments, converts, and lets no exception out.
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -18,10 +19,11 @@ namespace gradgate {
 namespace {
 
 constexpr int64_t kMinute = 60'000'000'000;
+constexpr int64_t kLongestNs = 365 * 24 * 60 * kMinute;  // longer deadlines are as good as this, and do not overflow
 
 Status IsNull(const char* name) { return InvalidArgument(std::string(name) + " is NULL"); }
 
-int64_t OrDefault(int64_t deadline_ns, int64_t fallback_ns) { return deadline_ns ? deadline_ns : fallback_ns; }
+int64_t OrDefault(int64_t deadline_ns, int64_t fallback_ns) { return deadline_ns ? std::min(deadline_ns, kLongestNs) : fallback_ns; }
 
 void LogToStderr(void*, uint32_t, const char* reason, const char* message) {
   std::fprintf(stderr, "gradgate: warning [%s]: %s\n", reason, message);
@@ -75,6 +77,7 @@ Status OpenGloo(const gg_gloo_options* in, gg_transport** out) {
   if (!read.ok()) return read;
   if (!out) return IsNull("out");
   if (!options.store) return IsNull("options.store");
+  if (options.store->foreign()) return FailedPrecondition("options.store belongs to the parent process; a forked child opens its own");
   if (options.world_size == 0) return InvalidArgument("options.world_size is 0; it is the number of ranks");
   if (options.rank >= options.world_size) {
     return InvalidArgument("options.rank is " + std::to_string(options.rank) + " in a world of " +
@@ -243,13 +246,17 @@ gg_status_t gg_store_create(const gg_store_callbacks* callbacks, gg_store** out,
   });
 }
 
-void gg_store_destroy(gg_store* store) { delete store; }
+void gg_store_destroy(gg_store* store) {
+  if (store && !store->foreign()) delete store;
+}
 
 gg_status_t gg_transport_open_gloo(const gg_gloo_options* options, gg_transport** out, gg_error* error) {
   return Guarded(error, [&] { return gradgate::OpenGloo(options, out); });
 }
 
-void gg_transport_destroy(gg_transport* transport) { delete transport; }
+void gg_transport_destroy(gg_transport* transport) {
+  if (transport && !transport->foreign()) delete transport;
+}
 
 gg_status_t gg_session_create(const gg_session_options* options, gg_session** out, gg_error* error) {
   return Guarded(error, [&] { return gradgate::CreateSession(options, out); });
@@ -273,17 +280,23 @@ gg_status_t gg_micro_step_begin(gg_session* session, const gg_micro_step* micro_
   return Guarded(error, [&]() -> Status {
     if (!session) return IsNull("session");
     if (!boundary) return IsNull("boundary");
-    gg_micro_step known = GG_MICRO_STEP_INIT;
-    if (micro_step) {
-      const Status read = gradgate::ReadStruct(micro_step, "micro_step", &known);
+    // Field by field where it is of our age: copying it whole would wait for the caller's stores.
+    gg_micro_step copy = GG_MICRO_STEP_INIT;
+    const gg_micro_step* known = &copy;
+    if (micro_step && micro_step->struct_size == sizeof(copy)) {
+      known = micro_step;
+    } else if (micro_step) {
+      Status read = gradgate::ReadStruct(micro_step, "micro_step", &copy);
       if (!read.ok()) return read;
-      if (known.last > GG_LAST_YES)
-        return InvalidArgument("micro_step.last is " + std::to_string(known.last) + "; use a GG_LAST_ constant");
-      if (known.item_count < 0)
-        return InvalidArgument("micro_step.item_count is " + std::to_string(known.item_count) + "; it must be >= 0");
+    }
+    const uint32_t last = known->last;
+    const int64_t item_count = known->item_count;
+    if (last > GG_LAST_YES) return InvalidArgument("micro_step.last is " + std::to_string(last) + "; use a GG_LAST_ constant");
+    if (item_count < 0 || item_count > GG_MAX_ITEM_COUNT) {
+      return InvalidArgument("micro_step.item_count is " + std::to_string(item_count) + "; it must be between 0 and 2^40");
     }
     bool reduces = false;
-    Status begun = session->session->BeginMicroStep(static_cast<gradgate::Last>(known.last), known.item_count, &reduces);
+    Status begun = session->session->BeginMicroStep(static_cast<gradgate::Last>(last), item_count, &reduces);
     if (begun.ok()) *boundary = reduces ? 1 : 0;
     return begun;
   });

@@ -26,40 +26,6 @@ std::string_view Explain(Refusal refusal) {
   return "unknown";
 }
 
-Decision WindowEngine::BeginMicroStep(Last last) {
-  if (state_ == State::kFailed) return Refuse(Refusal::kFailed);
-  if (state_ == State::kInMicroStep) return Refuse(Refusal::kNestedMicroStep);
-  if (state_ == State::kReduced) return Refuse(Refusal::kNotClosed);
-  closing_ = last == Last::kYes || (last == Last::kByCount && counts_.micro_steps + 1 >= config_.accumulate);
-  reducing_ = closing_ || config_.every_micro_step;
-  gradient_seen_ = false;
-  state_ = State::kInMicroStep;
-  return {reducing_ ? Action::kReduce : Action::kAccumulate, Refusal::kNone};
-}
-
-Decision WindowEngine::GradientReady() {
-  if (state_ == State::kFailed) return Refuse(Refusal::kFailed);
-  if (state_ != State::kInMicroStep) return Refuse(Refusal::kOutsideMicroStep);
-  gradient_seen_ = true;
-  return {reducing_ ? Action::kReduce : Action::kAccumulate, Refusal::kNone};
-}
-
-Decision WindowEngine::EndMicroStep() {
-  if (state_ == State::kFailed) return Refuse(Refusal::kFailed);
-  if (state_ != State::kInMicroStep) return Refuse(Refusal::kOutsideMicroStep);
-  ++counts_.micro_steps;
-  if (!reducing_) {
-    ++pending_;
-    ++counts_.suppressed;
-    state_ = State::kOpen;
-    return {Action::kAccumulate, Refusal::kNone};
-  }
-  pending_ = 0;
-  counts_.last_reduction_at = counts_.micro_steps;
-  state_ = closing_ ? State::kReduced : State::kOpen;
-  return {Action::kReduce, Refusal::kNone};
-}
-
 Decision WindowEngine::Abandon() {
   if (state_ == State::kFailed) return Refuse(Refusal::kFailed);
   if (state_ != State::kInMicroStep) return Refuse(Refusal::kOutsideMicroStep);

@@ -3,26 +3,6 @@
 #include <algorithm>
 
 namespace gradgate {
-namespace {
-
-uint64_t Between(int64_t from_ns, int64_t to_ns) { return to_ns > from_ns ? static_cast<uint64_t>(to_ns - from_ns) : 0; }
-
-}  // namespace
-
-void WindowTimer::MicroStepBegun(int64_t now_ns) {
-  if (begin_ns_ == 0) begin_ns_ = now_ns;
-  micro_step_begin_ns_ = now_ns;
-}
-
-uint64_t WindowTimer::MicroStepEnded(int64_t now_ns, bool suppressed) {
-  const uint64_t duration_ns = Between(micro_step_begin_ns_, now_ns);
-  if (suppressed) {
-    samples_[suppressed_++ % kSamples] = duration_ns;
-  } else {
-    boundary_micro_step_ns_ = duration_ns;
-  }
-  return duration_ns;
-}
 
 void WindowTimer::Reduced(int64_t last_issue_ns, int64_t complete_ns, bool late) {
   tail_ns_ += Between(last_issue_ns, complete_ns);

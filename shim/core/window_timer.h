@@ -17,9 +17,20 @@ class WindowTimer {
  public:
   static constexpr uint32_t kSamples = 64;
 
-  void MicroStepBegun(int64_t now_ns);
+  void MicroStepBegun(int64_t now_ns) {
+    if (begin_ns_ == 0) begin_ns_ = now_ns;
+    micro_step_begin_ns_ = now_ns;
+  }
   // Returns the duration.
-  uint64_t MicroStepEnded(int64_t now_ns, bool suppressed);
+  uint64_t MicroStepEnded(int64_t now_ns, bool suppressed) {
+    const uint64_t duration_ns = Between(micro_step_begin_ns_, now_ns);
+    if (suppressed) {
+      samples_[suppressed_++ % kSamples] = duration_ns;
+    } else {
+      boundary_micro_step_ns_ = duration_ns;
+    }
+    return duration_ns;
+  }
   // A reduction of this window: when its last bucket was issued, when it was complete.
   void Reduced(int64_t last_issue_ns, int64_t complete_ns, bool late);
   // The loop was blocked for a reduction.
@@ -32,6 +43,10 @@ class WindowTimer {
   uint64_t exposed_ns() const;
 
  private:
+  static uint64_t Between(int64_t from_ns, int64_t to_ns) {
+    return to_ns > from_ns ? static_cast<uint64_t>(to_ns - from_ns) : 0;
+  }
+
   int64_t begin_ns_ = 0;
   int64_t micro_step_begin_ns_ = 0;
   uint64_t boundary_micro_step_ns_ = 0;  // 0 when the window was reduced late

@@ -61,10 +61,7 @@ void* Reducer::InBucket(uint32_t tensor) const {
   return static_cast<char*>(buckets_[place.bucket].memory.get()) + place.offset * shapes_[tensor].element_bytes;
 }
 
-void Reducer::Reset(bool reducing) {
-  ++epoch_;
-  reducing_ = reducing;
-  if (!reducing) return;
+void Reducer::ResetBuckets() {
   next_ = 0;
   all_ready_ = false;
   for (uint32_t i = 0; i < bucket_count(); ++i) buckets_[i].missing = bucket_tensors(i);

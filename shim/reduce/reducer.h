@@ -40,7 +40,11 @@ class Reducer {
   void* gradient(uint32_t tensor) const { return tensors_[tensor].gradient; }
 
   // A new micro-step: no gradient is ready. `reducing`: its buckets will be launched.
-  void Reset(bool reducing);
+  void Reset(bool reducing) {
+    ++epoch_;
+    reducing_ = reducing;
+    if (reducing) ResetBuckets();
+  }
 
   // False if `tensor` was marked since Reset.
   bool MarkReady(uint32_t tensor);
@@ -76,6 +80,7 @@ class Reducer {
     uint64_t marked_epoch = 0;
   };
 
+  void ResetBuckets();
   void* InBucket(uint32_t tensor) const;
   uint64_t TensorBytes(uint32_t tensor) const { return shapes_[tensor].element_count * shapes_[tensor].element_bytes; }
 
