@@ -23,7 +23,9 @@ constexpr int64_t kLongestNs = 365 * 24 * 60 * kMinute;  // longer deadlines are
 
 Status IsNull(const char* name) { return InvalidArgument(std::string(name) + " is NULL"); }
 
-int64_t OrDefault(int64_t deadline_ns, int64_t fallback_ns) { return deadline_ns ? std::min(deadline_ns, kLongestNs) : fallback_ns; }
+int64_t OrDefault(int64_t deadline_ns, int64_t fallback_ns) {
+  return deadline_ns ? std::min(deadline_ns, kLongestNs) : fallback_ns;
+}
 
 void LogToStderr(void*, uint32_t, const char* reason, const char* message) {
   std::fprintf(stderr, "gradgate: warning [%s]: %s\n", reason, message);
@@ -77,7 +79,8 @@ Status OpenGloo(const gg_gloo_options* in, gg_transport** out) {
   if (!read.ok()) return read;
   if (!out) return IsNull("out");
   if (!options.store) return IsNull("options.store");
-  if (options.store->foreign()) return FailedPrecondition("options.store belongs to the parent process; a forked child opens its own");
+  if (options.store->foreign())
+    return FailedPrecondition("options.store belongs to the parent process; a forked child opens its own");
   if (options.world_size == 0) return InvalidArgument("options.world_size is 0; it is the number of ranks");
   if (options.rank >= options.world_size) {
     return InvalidArgument("options.rank is " + std::to_string(options.rank) + " in a world of " +
@@ -90,8 +93,8 @@ Status OpenGloo(const gg_gloo_options* in, gg_transport** out) {
   gloo.world_size = options.world_size;
   gloo.store = options.store->store.get();
   gloo.interface_name = options.interface_name ? options.interface_name : "";
-  gloo.group_name =
-      std::string(options.group_name ? options.group_name : "dp") + "/" + std::to_string(options.store->groups.fetch_add(1));
+  gloo.group_name = std::string(options.group_name ? options.group_name : "dp") + "/" +
+                    std::to_string(AttemptFromEnvironment()) + "/" + std::to_string(options.store->groups.fetch_add(1));
   gloo.timeout_ns = OrDefault(options.deadline_ns, kMinute);
   const Status opened = GlooTransport::Open(gloo, &handle->transport);
   if (opened.ok()) *out = handle.release();

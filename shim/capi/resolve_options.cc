@@ -12,6 +12,7 @@ namespace gradgate {
 namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kLongestNs = 365 * 24 * 3600 * kSecond;  // longer deadlines are as good as this, and do not overflow
 constexpr uint64_t kDefaultBucketBytes = 25ull << 20;
 
 const char* FirstSet(std::initializer_list<const char*> names) {
@@ -28,7 +29,7 @@ uint32_t NumberFrom(std::initializer_list<const char*> names, uint32_t fallback)
   if (!text) return fallback;
   char* end = nullptr;
   const unsigned long value = std::strtoul(text, &end, 10);
-  return *end == '\0' && value <= UINT32_MAX ? static_cast<uint32_t>(value) : fallback;
+  return *end == '\0' && value <= INT32_MAX ? static_cast<uint32_t>(value) : fallback;
 }
 
 Status ReadEnforcement(Enforcement* out) {
@@ -53,12 +54,12 @@ Status OutOfRange(const char* name, uint64_t value, const char* remedy) {
 // A name that the program gives must be good; one that a launcher left in the environment is made good.
 Status ReadJobName(const char* given, std::string* out) {
   constexpr size_t kMaxBytes = 127;
-  const auto bad = [](char c) { return c == '/' || c == '=' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  const auto bad = [](char c) { return c == '/' || c == '=' || c < 0x20 || c > 0x7e; };
   if (given && *given) {
     *out = given;
     if (out->size() <= kMaxBytes && std::none_of(out->begin(), out->end(), bad)) return OkStatus();
     return InvalidArgument("job name \"" + *out +
-                           "\" is not usable; give at most 127 bytes without '/', '=' or control characters");
+                           "\" is not usable; give at most 127 bytes of printable ASCII without '/' or '='");
   }
   const char* found = FirstSet({"GRADGATE_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME"});
   *out = std::string(found ? found : "job").substr(0, kMaxBytes);
@@ -88,6 +89,9 @@ Status ReadTensors(const gg_session_options& in, SessionOptions* out) {
 }
 
 Status ReadGroup(const gg_session_options& in, SessionOptions* out) {
+  if ((in.store && in.store->foreign()) || (in.transport && in.transport->foreign())) {
+    return FailedPrecondition("the store or transport belongs to the parent process; a forked child opens its own");
+  }
   out->store = in.store ? in.store->store.get() : nullptr;
   out->transport = in.transport ? in.transport->transport.get() : nullptr;
   out->rank = out->transport ? out->transport->rank() : in.rank;
@@ -108,13 +112,17 @@ Status ReadGroup(const gg_session_options& in, SessionOptions* out) {
   out->local_rank = in.local_rank >= 0           ? static_cast<uint32_t>(in.local_rank)
                     : launched < out->world_size ? launched
                                                  : out->rank;
-  out->attempt = NumberFrom({"GRADGATE_ATTEMPT", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"}, 0);
+  out->attempt = AttemptFromEnvironment();
   const uint32_t ordinal = in.store ? in.store->sessions.fetch_add(1) : 0;
   out->store_prefix = "gradgate/" + std::to_string(out->attempt) + "/" + std::to_string(ordinal) + "/";
   return OkStatus();
 }
 
 }  // namespace
+
+uint32_t AttemptFromEnvironment() {
+  return NumberFrom({"GRADGATE_ATTEMPT", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"}, 0);
+}
 
 Status ResolveOptions(const gg_session_options& in, SessionOptions* out) {
   if (in.mode > GG_MODE_WINDOW) return OutOfRange("mode", in.mode, "use a GG_MODE_ constant");
@@ -129,8 +137,8 @@ Status ResolveOptions(const gg_session_options& in, SessionOptions* out) {
   out->divide = static_cast<Divide>(in.divide);
   out->strict = in.strict == 1;
   out->bucket_bytes = in.bucket_bytes ? in.bucket_bytes : kDefaultBucketBytes;
-  out->deadline_ns = in.deadline_ns ? in.deadline_ns : 300 * kSecond;
-  out->handshake_deadline_ns = in.handshake_deadline_ns ? in.handshake_deadline_ns : 60 * kSecond;
+  out->deadline_ns = in.deadline_ns ? std::min(in.deadline_ns, kLongestNs) : 300 * kSecond;
+  out->handshake_deadline_ns = in.handshake_deadline_ns ? std::min(in.handshake_deadline_ns, kLongestNs) : 60 * kSecond;
   out->log_user = in.log_user;
   out->log = in.log;
   Status status = ReadJobName(in.job_name, &out->job_name);

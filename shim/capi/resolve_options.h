@@ -14,6 +14,9 @@ namespace gradgate {
 // TORCHELASTIC_RESTART_COUNT, SLURM_JOB_NAME, SLURM_RESTART_COUNT, LOCAL_RANK, SLURM_LOCALID, OMPI_COMM_WORLD_LOCAL_RANK.
 Status ResolveOptions(const gg_session_options& in, SessionOptions* out);
 
+// Restarts by the launcher so far, from the environment; keeps the keys of one attempt apart from another's.
+uint32_t AttemptFromEnvironment();
+
 }  // namespace gradgate
 
 #endif  // GRADGATE_SHIM_CAPI_RESOLVE_OPTIONS_H_

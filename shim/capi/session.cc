@@ -169,7 +169,7 @@ Status Session::BeginMicroStep(Last last, int64_t items, bool* boundary) {
   return OkStatus();
 }
 
-RoundInput Session::NextRound(bool contributes, bool closes) const {
+RoundInput Session::NextRound(bool contributes, bool closes, uint32_t divisor) const {
   const bool in_micro_step = engine_.state() == WindowEngine::State::kInMicroStep;
   RoundInput input;
   input.ballot.window = static_cast<int64_t>(engine_.counts().window_index);
@@ -178,6 +178,7 @@ RoundInput Session::NextRound(bool contributes, bool closes) const {
   input.ballot.micro_steps = engine_.counts().micro_steps + (in_micro_step ? 1 : 0);
   input.ballot.contributes = contributes ? 1 : 0;
   input.ballot.closes = closes ? 1 : 0;
+  input.ballot.divisor = divisor;
   input.items = window_.items_untold + (in_micro_step ? micro_step_items_ : 0);
   input.newly_active = contributes && !window_.contributed;
   // In audit the policy would have reduced at the boundary alone.
@@ -199,7 +200,7 @@ Status Session::GradientReady(uint32_t tensor) {
                               "\" was told ready twice in one micro-step; tell it once, when it is complete");
   }
   if (decision.action == Action::kReduce && rounds_ && reducer_.NextReady()) {
-    if (!rounds_->started()) rounds_->Start(NextRound(true, engine_.closing()));
+    if (!rounds_->started()) rounds_->Start(NextRound(true, engine_.closing(), 0));
     rounds_->LaunchReady();
   }
   return OkStatus();
@@ -224,7 +225,7 @@ Status Session::EndMicroStep() {
   if (engine_.state() != WindowEngine::State::kInMicroStep) return Refused(engine_.EndMicroStep());
   CountMicroStepEnd(MonotonicNs());
   if (engine_.reducing() && rounds_) {
-    if (!rounds_->started()) rounds_->Start(NextRound(true, engine_.closing()));
+    if (!rounds_->started()) rounds_->Start(NextRound(true, engine_.closing(), 0));
     reducer_.MarkAllReady();
     rounds_->LaunchReady();
   }
@@ -260,6 +261,8 @@ Status Session::FinishRound() {
   ++window_.rounds;
   window_.min_micro_steps = static_cast<uint32_t>(outcome.ballot.min().micro_steps);
   window_.max_micro_steps = static_cast<uint32_t>(outcome.ballot.max().micro_steps);
+  window_.min_divisor = static_cast<uint32_t>(outcome.ballot.min().divisor);
+  window_.max_divisor = static_cast<uint32_t>(outcome.ballot.max().divisor);
   window_.all_closed = outcome.ballot.all_close();
   window_.global_items += outcome.items;
   window_.active_ranks += outcome.active_ranks;
@@ -284,7 +287,7 @@ Status Session::FinishRound() {
 }
 
 // Takes part in rounds until every rank has closed this window. A rank that never contributed brings zeros the first time.
-Status Session::ReduceToTheEnd() {
+Status Session::ReduceToTheEnd(uint32_t divisor) {
   if (rounds_->started()) {
     const Status finished = FinishRound();
     if (!finished.ok()) return finished;
@@ -292,7 +295,7 @@ Status Session::ReduceToTheEnd() {
   while (!window_.all_closed) {
     const bool brings_data = engine_.BeforeStep().action == Action::kReduceLate && engine_.counts().micro_steps > 0;
     reducer_.Reset(true);
-    RoundInput input = NextRound(brings_data, true);
+    RoundInput input = NextRound(brings_data, true, divisor);
     input.zero = engine_.counts().micro_steps == 0 && !window_.reduced;
     rounds_->Start(input);
     window_.items_untold = 0;
@@ -300,6 +303,27 @@ Status Session::ReduceToTheEnd() {
     const Status finished = FinishRound();
     if (!finished.ok()) return finished;
     engine_.LateReduced();
+  }
+  return OkStatus();
+}
+
+// A flush's divisor is part of the ballot, so that all ranks rescale by the same factor or none does. One that was reduced in
+// time could not tell it: it must then make no difference.
+Status Session::CheckDivisor(uint32_t divisor) const {
+  const uint32_t largest = std::max(divisor, window_.max_divisor);
+  const bool equal = window_.min_micro_steps == window_.max_micro_steps;
+  if (largest == 0 || window_.max_micro_steps == 0 || (equal && window_.max_micro_steps == largest)) return OkStatus();
+  const std::string flush =
+      "window " + std::to_string(engine_.counts().window_index) + ": flush(divisor=" + std::to_string(largest) + ") ";
+  if (!equal) {
+    return FailedPrecondition(flush + "needs the same number of micro-steps on all ranks; they brought " +
+                              std::to_string(window_.min_micro_steps) + " to " + std::to_string(window_.max_micro_steps) +
+                              ". Scale the losses by the window's size instead (last=), or divide by items");
+  }
+  if (window_.min_divisor != largest || window_.max_divisor != largest || divisor != largest) {
+    return FailedPrecondition(flush +
+                              "of a partial window needs the same call on all ranks, and none that told it was the last "
+                              "micro-step; scale the losses where the size is known beforehand");
   }
   return OkStatus();
 }
@@ -317,14 +341,10 @@ Status Session::ScaleAtClose(uint32_t divisor) {
     if (o_.divide == Divide::kActive) divide = static_cast<double>(window_.active_ranks);
     if (o_.divide == Divide::kItems) divide = static_cast<double>(window_.global_items);
   }
-  if (divisor > 0 && window_.max_micro_steps > 0 && window_.max_micro_steps != divisor) {
-    if (window_.min_micro_steps != window_.max_micro_steps) {
-      return FailedPrecondition("flush(divisor=" + std::to_string(divisor) +
-                                ") needs the same number of micro-steps on all ranks; they brought " +
-                                std::to_string(window_.min_micro_steps) + " to " + std::to_string(window_.max_micro_steps) +
-                                ". Scale the losses by the window's size instead (last=), or divide by items");
-    }
-    multiply *= divisor;
+  const Status agreed = CheckDivisor(divisor);
+  if (!agreed.ok()) return agreed;
+  if (window_.max_divisor > 0 && window_.max_micro_steps > 0 && window_.max_micro_steps != window_.max_divisor) {
+    multiply *= window_.max_divisor;
     divide *= window_.max_micro_steps;
   }
   if (multiply != 1.0 || divide != 1.0) reducer_.Scale(multiply, divide);
@@ -333,11 +353,12 @@ Status Session::ScaleAtClose(uint32_t divisor) {
 
 Status Session::FinishWindow(uint32_t divisor, bool stepping, WindowReport* report) {
   if (rounds_) {
-    const Status reduced = ReduceToTheEnd();
+    const Status reduced = ReduceToTheEnd(divisor);
     if (!reduced.ok()) return FailWindow(reduced);
   } else {
     const uint32_t micro_steps = engine_.counts().micro_steps;
     window_.min_micro_steps = window_.max_micro_steps = micro_steps;
+    window_.min_divisor = window_.max_divisor = divisor;
     window_.global_items = window_.items;
     window_.active_ranks = micro_steps > 0;
     window_.reduced = false;
@@ -377,7 +398,7 @@ Status Session::Flush(uint32_t divisor, bool* flushed, WindowReport* report) {
 }
 
 uint32_t Session::IntendedReductions(uint32_t max_micro_steps) const {
-  if (!rounds_ || max_micro_steps == 0) return 0;
+  if (!rounds_ || max_micro_steps == 0 || reducer_.bucket_count() == 0) return 0;
   return o_.mode == SyncMode::kEveryMicroStep || o_.enforcement == Enforcement::kOff ? max_micro_steps : 1;
 }
 
@@ -395,6 +416,8 @@ page::WindowRecord Session::MakeRecord(const WindowCounts& counts, WindowKind ki
   record.last_reduction_at = rounds_ ? counts.last_reduction_at : 0;
   record.intended_reductions = IntendedReductions(window_.max_micro_steps);
   record.issued_reductions = issued.issued_reductions;
+  // What a failed window should have issued is not known: its last ballot may never have been read.
+  if (engine_.state() == WindowEngine::State::kFailed) record.intended_reductions = record.issued_reductions;
   record.suppressed_reductions = rounds_ ? counts.suppressed : 0;
   record.late_reductions = issued.late_reductions;
   record.intended_collectives = issued.intended_collectives;

@@ -99,11 +99,12 @@ class Session {
   Status CheckUsable() const;
   Status Refused(const Decision& decision);
   void Warn(const char* reason, const std::string& message);
-  RoundInput NextRound(bool contributes, bool closes) const;
+  RoundInput NextRound(bool contributes, bool closes, uint32_t divisor) const;
   Status FinishRound();
   Status FinishWindow(uint32_t divisor, bool stepping, WindowReport* report);
-  Status ReduceToTheEnd();
+  Status ReduceToTheEnd(uint32_t divisor);
   Status ScaleAtClose(uint32_t divisor);
+  Status CheckDivisor(uint32_t divisor) const;
   void CountMicroStepEnd(int64_t now_ns);
   void CloseWindow(bool stepped, bool failed, WindowReport* report);
   page::WindowRecord MakeRecord(const WindowCounts& counts, WindowKind kind) const;
@@ -117,6 +118,8 @@ class Session {
     uint32_t rounds = 0;
     uint32_t min_micro_steps = 0;
     uint32_t max_micro_steps = 0;
+    uint32_t min_divisor = 0;  // of the last round
+    uint32_t max_divisor = 0;
     bool all_closed = false;
     bool disagreed = false;
     bool contributed = false;

@@ -5,7 +5,7 @@
 namespace gradgate {
 namespace {
 
-Ballot FromFields(std::span<const int64_t, Ballot::kFields> f) { return {f[0], f[1], f[2], f[3], f[4], f[5]}; }
+Ballot FromFields(std::span<const int64_t, Ballot::kFields> f) { return {f[0], f[1], f[2], f[3], f[4], f[5], f[6]}; }
 
 // Defined for every value: what comes from another rank may be anything.
 int64_t Negative(int64_t value) { return static_cast<int64_t>(-static_cast<uint64_t>(value)); }
@@ -13,7 +13,7 @@ int64_t Negative(int64_t value) { return static_cast<int64_t>(-static_cast<uint6
 }  // namespace
 
 std::string_view Ballot::FieldName(uint32_t field) {
-  constexpr std::string_view kNames[kFields] = {"window", "round", "mode", "micro_steps", "contributes", "closes"};
+  constexpr std::string_view kNames[kFields] = {"window", "round", "mode", "micro_steps", "contributes", "closes", "divisor"};
   return field < kFields ? kNames[field] : "unknown";
 }
 

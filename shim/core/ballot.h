@@ -27,11 +27,12 @@ struct Ballot {
   int64_t micro_steps = 0;  // of the window so far, the one in progress included
   int64_t contributes = 0;  // 1: this rank's gradients are part of this round
   int64_t closes = 0;       // 1: this rank's window ends with this round
+  int64_t divisor = 0;      // of a flush; 0: a step, or not known yet
 
-  static constexpr uint32_t kFields = 6;
+  static constexpr uint32_t kFields = 7;
   static constexpr uint32_t kWords = 2 * kFields;
 
-  std::array<int64_t, kFields> Fields() const { return {window, round, mode, micro_steps, contributes, closes}; }
+  std::array<int64_t, kFields> Fields() const { return {window, round, mode, micro_steps, contributes, closes, divisor}; }
   static std::string_view FieldName(uint32_t field);
 
   std::array<int64_t, kWords> Encode() const;

@@ -73,6 +73,11 @@ class Session {
   explicit Session(const HandshakeOptions& options) : o_(options), end_ns_(MonotonicNs() + options.timeout_ns) {}
 
   Status Run(std::array<uint8_t, 16>* run_id) {
+    std::string earlier;
+    if (o_.store->Get(Hello(o_.rank), kMs, &earlier).ok()) {
+      return FailedPrecondition("the rendezvous already holds rank " + std::to_string(o_.rank) +
+                                " of another run: give each run a directory or store of its own");
+    }
     const Status said = o_.store->Set(Hello(o_.rank), Encode(o_.facts), Left());
     if (!said.ok()) return said;
     if (o_.rank != 0) return AwaitVerdict(run_id);

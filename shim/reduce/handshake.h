@@ -34,7 +34,8 @@ struct HandshakeOptions {
 };
 
 // On success *run_id is the job's. kDeadlineExceeded: "no gradgate on ranks [1] within 3.0 s". kAborted: "ranks differ: rank 2
-// has accumulate=8 where rank 0 has 4". kUnavailable: the store does not answer.
+// has accumulate=8 where rank 0 has 4". kFailedPrecondition: the store
+// holds this rank of another run. kUnavailable: the store does not answer.
 Status Handshake(const HandshakeOptions& options, std::array<uint8_t, 16>* run_id);
 
 }  // namespace gradgate

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -57,6 +58,10 @@ Status Refused(const char* what, int error) {
 
 // Creates and maps the file, and seals it once the one writable mapping exists. On failure nothing is left behind.
 Status MakeSealed(const Recorder::System& system, uint64_t bytes, int* fd_out, void** memory_out) {
+  // Beyond this limit ftruncate would not only fail but raise SIGXFSZ in the trainer.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes)
+    return Refused("making the stats page (ulimit -f)", EFBIG);
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   int fd = system.memfd_create("gradgate-stats", kFlags | MFD_NOEXEC_SEAL);
   if (fd < 0 && errno == EINVAL) fd = system.memfd_create("gradgate-stats", kFlags);  // a kernel without that flag

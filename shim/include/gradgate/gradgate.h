@@ -220,12 +220,14 @@ GG_API gg_status_t gg_session_gradient(gg_session* session, uint32_t tensor, voi
 
 /* --- The loop ----------------------------------------------------------------------------------------------------------- */
 
+#define GG_MAX_ITEM_COUNT (INT64_C(1) << 40)
+
 enum { GG_LAST_BY_COUNT = 0, GG_LAST_NO = 1, GG_LAST_YES = 2 };
 
 typedef struct gg_micro_step {
   uint32_t struct_size;
   uint32_t last;       /* GG_LAST_…: whether this micro-step closes its window; BY_COUNT: the accumulate-th does */
-  int64_t item_count;  /* items (tokens, boxes) whose losses were summed; >= 0; only with GG_DIVIDE_ITEMS */
+  int64_t item_count;  /* items (tokens, boxes) whose losses were summed; 0 to GG_MAX_ITEM_COUNT; only with GG_DIVIDE_ITEMS */
 } gg_micro_step;
 #define GG_MICRO_STEP_INIT {sizeof(gg_micro_step), GG_LAST_BY_COUNT, 0}
 
@@ -274,9 +276,11 @@ typedef struct gg_window {
  * did not come. GG_ABORTED: ranks disagree, named. After these three the session has failed: only stats, close and destroy work. */
 GG_API gg_status_t gg_step_begin(gg_session* session, gg_window* window, gg_error* error);
 
-/* Closes a partial window at the end of the data: *flushed is 1 if this rank or any other had brought micro-steps, and gradients are then
- * reduced and ready for a step (without another gg_step_begin). divisor: the loop divided each loss by it, so this rank's gradients
- * are first multiplied by divisor / micro_steps; 0: leave them. Call on all ranks.
+/* Closes what is left at the end of the data, on all ranks: while (gg_flush(…) == GG_OK && flushed) step. *flushed is 1 if this rank or any
+ * other brought micro-steps; gradients are then reduced and ready for a step (without another gg_step_begin). It is 0 on all ranks at once,
+ * when none has data left: a rank whose data ends early goes on taking part, with zeros, in the windows of those that still train.
+ * divisor: the loops divided each loss by it, so gradients are multiplied by divisor / micro_steps; 0: leave them. It needs equal numbers of
+ * micro-steps, the same divisor on all ranks, and a window whose end was not told by GG_LAST_YES; else GG_FAILED_PRECONDITION on all.
  * Loop thread; blocks up to deadline_ns. Errors: as gg_step_begin. */
 GG_API gg_status_t gg_flush(gg_session* session, uint32_t divisor, uint32_t* flushed, gg_window* window, gg_error* error);
 

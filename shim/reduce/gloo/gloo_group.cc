@@ -310,24 +310,33 @@ class Group final : public GlooGroup {
         }
         Interrupt();
       });
-      return OkStatus();
+      return store->Set(key_prefix + "up/" + std::to_string(rank), "yes", std::max<int64_t>(deadline_ns - MonotonicNs(), 1));
     } catch (const std::exception& e) {
-      if (adapter.timed_out()) return Silent(rank, world_size, store, key_prefix);
+      const std::string silent = Silent(rank, world_size, store, key_prefix);
+      if (adapter.timed_out()) return DeadlineExceeded(silent);
+      if (!silent.empty()) return Unavailable(silent + " [" + e.what() + "]");
       return Unavailable("cannot connect to all ranks from " + device_->str() + ": " + e.what() +
                          "; if ranks are on several machines, set GLOO_SOCKET_IFNAME to the interface between them");
     }
   }
 
-  // Names the ranks that said hello, but gave no address in time.
-  static Status Silent(uint32_t rank, uint32_t world_size, Store* store, const std::string& key_prefix) {
+  // Every rank tells how its connecting ended. Names those that do not, or gave no address to begin with.
+  static std::string Silent(uint32_t rank, uint32_t world_size, Store* store, const std::string& key_prefix) {
     constexpr int64_t kLookNs = 1'000'000;
+    const int64_t end_ns = MonotonicNs() + 1'000'000'000;
+    (void)store->Set(key_prefix + "up/" + std::to_string(rank), "no", kLookNs * 200);
     std::string silent;
     for (uint32_t r = 0; r < world_size; ++r) {
       std::string ignored;
-      if (r == rank || store->Get(key_prefix + std::to_string(r), kLookNs, &ignored).ok()) continue;
-      silent += (silent.empty() ? "" : ", ") + std::to_string(r);
+      const std::string name = std::to_string(r);
+      if (r == rank) continue;
+      if (store->Get(key_prefix + name, kLookNs, &ignored).ok() &&
+          store->Get(key_prefix + "up/" + name, std::max(end_ns - MonotonicNs(), kLookNs), &ignored).ok()) {
+        continue;
+      }
+      silent += (silent.empty() ? "" : ", ") + name;
     }
-    return DeadlineExceeded("ranks [" + silent + "] came, and then did not connect in time; they are frozen, slow or gone");
+    return silent.empty() ? "" : "ranks [" + silent + "] came, and then did not connect; they are frozen, slow or gone";
   }
 
   Status AllReduce(const AllReduceRequest& request, uint64_t number) override {

@@ -22,6 +22,8 @@ constexpr size_t kMaxNamed = 16;
 
 // While it lives, threads made by this thread get no signals. Gloo writes to broken connections, which must not end the
 // process.
+constexpr int64_t kLookNs = 1'000'000;
+
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -58,6 +60,11 @@ std::string HelloKey(const GlooOptions& options, uint32_t rank) {
 // Says that this rank is there, and waits until all are.
 Status Meet(const GlooOptions& options, int64_t deadline_ns) {
   const std::string hello = std::to_string(options.world_size);
+  std::string earlier;
+  if (options.store->Get(HelloKey(options, options.rank), kLookNs, &earlier).ok()) {
+    return FailedPrecondition("the rendezvous already holds rank " + std::to_string(options.rank) +
+                              " of another run: give each run a directory or store of its own");
+  }
   Status status = options.store->Set(HelloKey(options, options.rank), hello, options.timeout_ns);
   if (!status.ok()) return status;
   std::string missing;

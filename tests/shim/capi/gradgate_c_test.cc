@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
@@ -162,6 +165,36 @@ TEST(GradgateC, LongErrorsAreCutAtACharacter) {
   EXPECT_EQ(message.size() - message.find("\xc3"), 2 * ((message.size() - message.find("\xc3")) / 2));
 }
 
+TEST(GradgateC, TheLongestDeadlineIsNoError) {
+  gg_session_options options = Alone();
+  options.accumulate = 1;
+  options.deadline_ns = options.handshake_deadline_ns = INT64_MAX;
+  gg_session* session = nullptr;
+  gg_error error{};
+  uint32_t boundary = 0;
+  ASSERT_EQ(gg_session_create(&options, &session, &error), GG_OK) << error.message;
+  gg_micro_step step = GG_MICRO_STEP_INIT;
+  step.item_count = GG_MAX_ITEM_COUNT + 1;
+  EXPECT_EQ(gg_micro_step_begin(session, &step, &boundary, &error), GG_INVALID_ARGUMENT);
+  EXPECT_THAT(error.message, HasSubstr("2^40"));
+  gg_session_destroy(session);
+}
+
+// Under a limit on file sizes the page cannot be made; the trainer must not get SIGXFSZ for it.
+TEST(GradgateC, ALimitOnFileSizesIsAWarning) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit = {1024, 1024};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    gg_session* session = nullptr;
+    const gg_session_options options = Alone();
+    _exit(gg_session_create(&options, &session, nullptr) == GG_OK ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 TEST(GradgateC, StoreUrlsAreChecked) {
   gg_store* store = nullptr;
   gg_error error{};
@@ -228,6 +261,23 @@ TEST(GradgateC, TwoRanksOverGloo) {
       EXPECT_EQ(collectives.gradient_bytes, 3 * 8u + 2 * 4u);
       EXPECT_EQ(collectives.completed, 3u);
       EXPECT_EQ(gg_collective_stats_get(session, 9, 0, &collectives, &error), GG_INVALID_ARGUMENT);
+      // A child that destroys everything it inherited harms nobody: the next window is reduced as ever.
+      const pid_t child = fork();
+      if (child == 0) {
+        gg_session_destroy(session);
+        gg_transport_destroy(transport);
+        gg_store_destroy(store);
+        _exit(0);
+      }
+      int status = -1;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0);
+      for (int i = 0; i < 2; ++i) {
+        uint32_t boundary = 0;
+        ASSERT_EQ(gg_micro_step_begin(session, nullptr, &boundary, &error), GG_OK);
+        ASSERT_EQ(gg_micro_step_end(session, &error), GG_OK) << error.message;
+      }
+      ASSERT_EQ(gg_step_begin(session, nullptr, &error), GG_OK) << error.message;
       ASSERT_EQ(gg_session_close(session, &error), GG_OK);
       gg_session_destroy(session);
       gg_transport_destroy(transport);

@@ -204,6 +204,7 @@ TEST(SessionFailure, AFailedSessionKeepsItsCountsAndRefusesTheLoop) {
             EXPECT_EQ(Count(cell.failed_count), 2u);
             EXPECT_EQ(Count(cell.completed_count), 0u);
             EXPECT_EQ(Count(session.page().ring.window_next), 1u);
+            EXPECT_EQ(Count(session.page().totals.window_mismatched_count), 0u) << "failed is not mismatched";
             EXPECT_TRUE(session.Close().ok());
           });
 }

@@ -145,6 +145,76 @@ TEST(Session, FlushDivisorWithUnequalRanksIsRefusedOnAll) {
           });
 }
 
+// One rank flushes with a divisor, the other with another, or steps: all refuse, rather than some rescale.
+TEST(Session, DifferentDivisorsAreRefusedOnAll) {
+  for (const uint32_t other : {0u, 8u}) {
+    for (const SyncMode mode : {SyncMode::kWindow, SyncMode::kEveryMicroStep}) {
+      Job job(2);
+      job.Run([mode](uint32_t, SessionOptions& o) { o.mode = mode; },
+              [other](uint32_t rank, Session& session) {
+                for (int i = 0; i < 2; ++i) ASSERT_TRUE(AddMicroStep(session, 1).ok());
+                bool flushed = false;
+                const Status status = rank == 1 && other == 0 ? session.BeforeStep(nullptr)
+                                                              : session.Flush(rank == 0 ? 4 : other, &flushed, nullptr);
+                EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+                EXPECT_THAT(status.message(), HasSubstr("needs the same call on all ranks"));
+                EXPECT_EQ(Count(session.page().totals.step_count), 0u);
+              });
+    }
+  }
+}
+
+// A divisor that comes after the window was reduced in time is not in its ballot: it may not change anything.
+TEST(Session, DivisorAfterALastThatWasToldIsRefusedUnlessItIsOne) {
+  Job job(2);
+  job.Run(nullptr, [](uint32_t, Session& session) {
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(AddMicroStep(session, 1).ok());
+    bool flushed = false;
+    EXPECT_TRUE(session.Flush(4, &flushed, nullptr).ok());
+    EXPECT_TRUE(flushed);
+    ASSERT_TRUE(AddMicroStep(session, 1, Last::kYes).ok());
+    EXPECT_EQ(session.Flush(4, &flushed, nullptr).code(), Code::kFailedPrecondition);
+  });
+}
+
+// Data for 8 and for 7 micro-steps: the loop of the first page, flushing until nobody has any.
+TEST(Session, FlushingUntilNobodyHasDataEndsAllRanksTogether) {
+  for (const SyncMode mode : {SyncMode::kWindow, SyncMode::kEveryMicroStep}) {
+    for (const uint32_t short_by : {1u, 4u, 7u}) {
+      Job job(2);
+      job.Run(
+          [mode](uint32_t, SessionOptions& o) {
+            o.mode = mode;
+            o.variable_windows = true;
+          },
+          [short_by](uint32_t rank, Session& session) {
+            double sum = 0;
+            const uint32_t data = rank == 0 ? 8 : 8 - short_by;
+            const auto step = [&] {
+              sum += Gradient(session);
+              Gradient(session) = 0;
+            };
+            for (uint32_t i = 1; i <= data; ++i) {
+              ASSERT_TRUE(AddMicroStep(session, Scale(rank) * i).ok());
+              if (i % 4 != 0) continue;
+              ASSERT_TRUE(session.BeforeStep(nullptr).ok());
+              step();
+            }
+            bool flushed = true;
+            for (int calls = 0; calls < 10 && flushed; ++calls) {
+              const Status status = session.Flush(0, &flushed, nullptr);
+              ASSERT_TRUE(status.ok()) << status.message();
+              if (flushed) step();
+            }
+            EXPECT_FALSE(flushed);
+            EXPECT_TRUE(session.Close().ok());
+            const double last = 8.0 - short_by;
+            EXPECT_EQ(sum, (36 + 10 * last * (last + 1) / 2) / 2);
+          });
+    }
+  }
+}
+
 TEST(Session, VariableWindowsAreExactInBothModes) {
   for (const SyncMode mode : {SyncMode::kWindow, SyncMode::kEveryMicroStep}) {
     Job job(2);
@@ -279,6 +349,24 @@ TEST(Session, NoItemsOnAnyRankIsRefused) {
         EXPECT_EQ(status.code(), Code::kFailedPrecondition);
         EXPECT_THAT(status.message(), HasSubstr("no items"));
         EXPECT_EQ(Count(session.page().totals.step_count), 0u);
+      });
+}
+
+TEST(Session, WithoutTensorsNothingIsIntended) {
+  Job job(2);
+  job.Run(
+      [](uint32_t, SessionOptions& o) {
+        o.tensors.clear();
+        o.tensor_names.clear();
+      },
+      [](uint32_t, Session& session) {
+        bool boundary = false;
+        for (int i = 0; i < 4; ++i) {
+          ASSERT_TRUE(session.BeginMicroStep(Last::kByCount, 0, &boundary).ok());
+          ASSERT_TRUE(session.EndMicroStep().ok());
+        }
+        ASSERT_TRUE(session.BeforeStep(nullptr).ok());
+        EXPECT_EQ(Count(session.page().totals.window_mismatched_count), 0u);
       });
 }
 

@@ -78,8 +78,19 @@ TEST(GlooTransport, ARankThatDiesBeforeItConnectsIsADeadline) {
   const int64_t begin_ns = MonotonicNs();
   const Status status = GlooTransport::Open(Options(0, 2, &store, 0.5), &transport);
   EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
-  EXPECT_EQ(status.message(), "ranks [1] came, and then did not connect in time; they are frozen, slow or gone");
+  EXPECT_EQ(status.message(), "ranks [1] came, and then did not connect; they are frozen, slow or gone");
   EXPECT_LT(MonotonicNs() - begin_ns, 10 * kSecond);
+}
+
+TEST(GlooTransport, AStoreOfAnotherRunIsRefused) {
+  TemporaryDirectory directory;
+  FileStore store(directory.path());
+  ASSERT_TRUE(store.Set("gloo/test/hello/0", "2", kSecond).ok());
+  std::unique_ptr<Transport> transport;
+  const Status status = GlooTransport::Open(Options(0, 2, &store), &transport);
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_EQ(status.message(),
+            "the rendezvous already holds rank 0 of another run: give each run a directory or store of its own");
 }
 
 TEST(GlooTransport, BadOptionsAreRefused) {

@@ -77,9 +77,29 @@ TEST(Handshake, EveryDifferenceIsNamed) {
   EXPECT_EQ(status.code(), Code::kAborted);
   EXPECT_THAT(status.message(), HasSubstr("rank 1 has accumulate=8 where rank 0 has 4"));
   EXPECT_THAT(status.message(), HasSubstr("rank 2 has gradgate=nothing where rank 0 has 0.1.0"));
-  const Status told = Handshake(Options(&store, 1, 3), &id);
+  std::string verdict;
+  ASSERT_TRUE(store.Get("p/verdict", kMs, &verdict).ok());
+  MemoryStore of_rank_one;  // its own hello came before
+  ASSERT_TRUE(of_rank_one.Set("p/verdict", verdict, kMs).ok());
+  const Status told = Handshake(Options(&of_rank_one, 1, 3), &id);
   EXPECT_EQ(told.code(), Code::kAborted);
   EXPECT_EQ(told.message(), status.message());
+}
+
+TEST(Handshake, AStoreOfAnotherRunIsRefused) {
+  MemoryStore store;
+  RunId id{};
+  std::thread other([&] {
+    RunId theirs{};
+    EXPECT_TRUE(Handshake(Options(&store, 1, 2), &theirs).ok());
+  });
+  EXPECT_TRUE(Handshake(Options(&store, 0, 2), &id).ok());
+  other.join();
+  for (uint32_t rank : {0, 1}) {
+    const Status again = Handshake(Options(&store, rank, 2), &id);
+    EXPECT_EQ(again.code(), Code::kFailedPrecondition);
+    EXPECT_THAT(again.message(), HasSubstr("already holds rank " + std::to_string(rank) + " of another run"));
+  }
 }
 
 TEST(Handshake, GarbageInTheStoreIsAnErrorNotACrash) {
