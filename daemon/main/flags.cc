@@ -30,6 +30,14 @@ ABSL_FLAG(std::string, tls_key, "", "PEM file with the private key of --tls_cert
 ABSL_FLAG(std::string, tls_client_ca, "", "PEM file with the authority that must have signed the certificates of callers.");
 ABSL_FLAG(bool, grpc_reflection, true, "Serve gRPC reflection, so that grpcurl and the like need no .proto files.");
 ABSL_FLAG(uint32_t, max_clients, 256, "Trainer connections served at once; more are refused. Also the ranks kept of one job.");
+ABSL_FLAG(uint32_t, max_clients_per_user, 0,
+          "Of --max_clients, how many connections one user may have; more are refused. 0: three quarters of --max_clients.");
+ABSL_FLAG(
+    uint32_t, max_ranks, 0,
+    "Ranks kept of all jobs, running or ended. Ended jobs go first, then new ranks are refused; one user's running jobs may "
+    "have three quarters of them. 0: four times --max_clients.");
+ABSL_FLAG(uint32_t, max_window_records, 262144,
+          "Windows of single ranks kept of all jobs, some 230 bytes each. Ended jobs go first, then the oldest windows.");
 ABSL_FLAG(uint32_t, max_watchers, 64, "WatchWindows streams served at once; more are refused.");
 ABSL_FLAG(absl::Duration, hello_timeout, absl::Seconds(5), "A connection that has not said Hello after this long is dropped.");
 ABSL_FLAG(absl::Duration, poll_interval, absl::Milliseconds(100),
@@ -70,9 +78,12 @@ absl::Status CheckDuration(absl::string_view name, absl::Duration value, absl::D
                                                  absl::FormatDuration(least), " and ", absl::FormatDuration(most)));
 }
 
+size_t OrDefault(uint32_t value, size_t otherwise) { return value != 0 ? value : otherwise; }
+
 absl::Status CheckValues() {
   for (const absl::Status& status : {
            CheckAtLeastOne("max_clients", absl::GetFlag(FLAGS_max_clients)),
+           CheckAtLeastOne("max_window_records", absl::GetFlag(FLAGS_max_window_records)),
            CheckAtLeastOne("window_history", absl::GetFlag(FLAGS_window_history)),
            CheckDuration("hello_timeout", absl::GetFlag(FLAGS_hello_timeout), absl::Milliseconds(10), absl::Hours(1)),
            CheckDuration("poll_interval", absl::GetFlag(FLAGS_poll_interval), absl::Milliseconds(1), absl::Seconds(10)),
@@ -125,14 +136,18 @@ absl::StatusOr<DaemonOptions> ParseFlags(int argc, char** argv) {
   options.rpc.tls = {absl::GetFlag(FLAGS_tls_cert), absl::GetFlag(FLAGS_tls_key), absl::GetFlag(FLAGS_tls_client_ca)};
   options.rpc.reflection = absl::GetFlag(FLAGS_grpc_reflection);
   options.rpc.max_watchers = absl::GetFlag(FLAGS_max_watchers);
-  options.listener.max_clients = absl::GetFlag(FLAGS_max_clients);
+  const size_t max_clients = absl::GetFlag(FLAGS_max_clients);
+  options.listener.max_clients = max_clients;
+  options.listener.max_clients_per_user = OrDefault(absl::GetFlag(FLAGS_max_clients_per_user), max_clients - max_clients / 4);
   options.listener.hello_timeout = absl::GetFlag(FLAGS_hello_timeout);
   options.listener.poll_interval = absl::GetFlag(FLAGS_poll_interval);
   options.registry.window_history = absl::GetFlag(FLAGS_window_history);
   options.registry.max_ended_jobs = absl::GetFlag(FLAGS_max_ended_jobs);
   options.registry.keep_ended = absl::GetFlag(FLAGS_keep_ended);
   options.registry.series_linger = absl::GetFlag(FLAGS_metrics_linger);
-  options.registry.max_ranks_per_job = absl::GetFlag(FLAGS_max_clients);
+  options.registry.max_ranks_per_job = max_clients;
+  options.registry.max_ranks = OrDefault(absl::GetFlag(FLAGS_max_ranks), 4 * max_clients);
+  options.registry.max_window_records = absl::GetFlag(FLAGS_max_window_records);
   return options;
 }
 

@@ -12,6 +12,7 @@
 #include "daemon/main/daemon.h"
 #include "daemon/main/flags.h"
 #include "daemon/main/notify.h"
+#include "daemon/node/descriptor_bin.h"
 
 namespace gradgate {
 namespace {
@@ -24,10 +25,10 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-// One descriptor for each trainer, and some for gRPC and the rest.
+// One descriptor for each trainer, those that wait to be closed, and some for gRPC and the rest.
 void RaiseOpenFileLimit(size_t max_clients) {
   rlimit limit;
-  const rlim_t wanted = max_clients + 256;
+  const rlim_t wanted = max_clients + 2 * DescriptorBin::kFullCount + 256;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
   limit.rlim_cur = limit.rlim_max == RLIM_INFINITY || wanted < limit.rlim_max ? wanted : limit.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {

@@ -11,7 +11,6 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "daemon/node/unique_fd.h"
 #include "proto/shm/stats_page.h"
 
 namespace gradgate {
@@ -19,9 +18,9 @@ namespace gradgate {
 class PageMapping {
  public:
   // Checks that `fd` is a regular file in anonymous memory (ordinary pages), sealed against shrinking and growing, no smaller
-  // than a StatsPage, and maps it read-only. The descriptor is closed in any case: the mapping keeps the memory. Errors:
-  // Rejection::kPageNotMemfd, kPageUnsealed, kPageShort, kPageMap.
-  static absl::StatusOr<std::unique_ptr<PageMapping>> Map(UniqueFd fd);
+  // than a StatsPage, and maps it read-only. Borrows the descriptor: the mapping keeps the memory. Never waits: no file system
+  // but the kernel's own memory is asked anything. Errors: Rejection::kPageNotMemfd, kPageUnsealed, kPageShort, kPageMap.
+  static absl::StatusOr<std::unique_ptr<PageMapping>> Map(int fd);
 
   PageMapping(const PageMapping&) = delete;
   PageMapping& operator=(const PageMapping&) = delete;

@@ -1,6 +1,5 @@
 #include "daemon/node/registry.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,27 +15,15 @@ absl::StatusOr<Registration> Registry::Register(uint32_t user_id, std::unique_pt
   MutexLock lock(&mutex_);
   Expire();
   JobKey key{user_id, identity->job_name, identity->run_id, identity->attempt};
-  const auto known = job_ids_.find(key);
-  const uint64_t job_id = known != job_ids_.end() ? known->second : next_job_id_;
   const uint32_t rank = identity->rank;
-  if (known != job_ids_.end()) {
-    const auto& ranks = jobs_.at(job_id)->ranks;
-    const auto old = ranks.find(rank);
-    if (old != ranks.end() && old->second.running()) {
-      return Reject(Rejection::kRankDuplicate,
-                    absl::StrCat("rank ", rank, " of run ", identity->run_id, " (job \"", identity->job_name, "\", attempt ",
-                                 identity->attempt, ") is already connected; give each process its own rank"));
-    }
-    if (old == ranks.end() && ranks.size() >= options_.max_ranks_per_job) {
-      return Reject(Rejection::kRankLimit, absl::StrCat("job \"", identity->job_name, "\" already has ", ranks.size(),
-                                                        " ranks on this node; raise --max_clients"));
-    }
-  } else {
-    ++next_job_id_;
-    jobs_.emplace(job_id, std::make_unique<JobEntry>(job_id, key, options_.window_history));
-    job_ids_.emplace(std::move(key), job_id);
-  }
+  if (absl::Status s = CheckRank(key, rank); !s.ok()) return s;
 
+  const auto [known, is_new] = job_ids_.try_emplace(key, next_job_id_);
+  const uint64_t job_id = known->second;
+  if (is_new) {
+    ++next_job_id_;
+    jobs_.emplace(job_id, std::make_unique<JobEntry>(job_id, std::move(key), options_.window_history));
+  }
   JobEntry& job = *jobs_.at(job_id);
   RankTrack& track = job.ranks[rank];
   const Registration registration{next_connection_++, track.holds_slot() ? track.slot() : slots_.Take()};
@@ -45,6 +32,24 @@ absl::StatusOr<Registration> Registry::Register(uint32_t user_id, std::unique_pt
   track.Refresh(Pass::kQuery, SinksOf(job));
   ++generation_;
   return registration;
+}
+
+absl::Status Registry::CheckRank(const JobKey& key, uint32_t rank) {
+  if (const auto known = job_ids_.find(key); known != job_ids_.end()) {
+    const auto& ranks = jobs_.at(known->second)->ranks;
+    const auto old = ranks.find(rank);
+    if (old != ranks.end() && !old->second.running()) return absl::OkStatus();  // back again
+    if (old != ranks.end()) {
+      return Reject(Rejection::kRankDuplicate,
+                    absl::StrCat("rank ", rank, " of run ", key.run_id, " (job \"", key.job_name, "\", attempt ", key.attempt,
+                                 ") is already connected; give each process its own rank"));
+    }
+    if (ranks.size() >= options_.max_ranks_per_job) {
+      return Reject(Rejection::kRankLimit, absl::StrCat("job \"", key.job_name, "\" already has ", ranks.size(),
+                                                        " ranks on this node; raise --max_clients"));
+    }
+  }
+  return MakeRoom(key.user_id);
 }
 
 std::optional<RankView> Registry::End(uint64_t connection, Ending ending) {
@@ -83,35 +88,6 @@ void Registry::RefreshAll(Pass pass) {
     JobEntry& job = *jobs_.at(live.job_id);
     if (job.ranks.at(live.rank).Refresh(pass, SinksOf(job))) ++generation_;
   }
-}
-
-void Registry::Expire() {
-  const absl::Time now = clock_->Now();
-  std::vector<std::pair<absl::Time, uint64_t>> ended;
-  for (const auto& [id, job] : jobs_) {
-    for (auto& [rank, track] : job->ranks) {
-      if (track.holds_slot() && track.end_time() && *track.end_time() + options_.series_linger <= now) {
-        track.ReleaseSlot();
-        slots_.Release(track.slot());
-      }
-    }
-    if (const auto end_time = job->EndTime()) ended.emplace_back(*end_time, id);
-  }
-  std::sort(ended.begin(), ended.end());
-  const size_t surplus = ended.size() > options_.max_ended_jobs ? ended.size() - options_.max_ended_jobs : 0;
-  for (size_t i = 0; i < ended.size(); ++i) {
-    if (i < surplus || ended[i].first + options_.keep_ended <= now) DropJob(ended[i].second);
-  }
-}
-
-void Registry::DropJob(uint64_t job_id) {
-  const auto job = jobs_.find(job_id);
-  for (auto& [rank, track] : job->second->ranks) {
-    if (track.holds_slot()) slots_.Release(track.slot());
-  }
-  job_ids_.erase(job->second->key);
-  jobs_.erase(job);
-  ++generation_;
 }
 
 }  // namespace gradgate

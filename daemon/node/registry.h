@@ -4,6 +4,10 @@
 // time before its state changes. Ended jobs are kept for a bounded time and in a bounded number; the slot of an ended rank, and
 // so its exported series, lingers for a shorter time, and is given to nobody else meanwhile.
 //
+// Jobs, ranks and windows are bounded over all users. Where a bound is reached, ended jobs go, then new ranks are refused (of
+// windows: the oldest go). Whose: the user's who has most of what is scarce, and of that user's jobs the one that ended first,
+// so that one user cannot drive out another's.
+//
 // Every query first reads all live pages, so that its answer is current.
 //
 // Thread class: any thread; one lock, a leaf: nothing is called back while it is held, and no other lock is taken under it.
@@ -40,6 +44,8 @@ struct RegistryOptions {
   absl::Duration keep_ended = absl::Hours(1);
   absl::Duration series_linger = absl::Minutes(5);  // for ended ranks; no longer than keep_ended has an effect
   size_t max_ranks_per_job = 256;                   // on this node
+  size_t max_ranks = 1024;                          // of all jobs, running or ended
+  size_t max_window_records = 262'144;              // windows of single ranks kept, of all jobs; some 60 MiB
 };
 
 enum class Ending {
@@ -116,6 +122,14 @@ class Registry {
   RankSinks SinksOf(JobEntry& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RefreshAll(Pass pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Expire() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether this rank may register, once room is made for it. Errors as Register.
+  absl::Status CheckRank(const JobKey& key, uint32_t rank) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Makes room for one more rank of this user. Errors: Rejection::kRankLimit.
+  absl::Status MakeRoom(uint32_t user_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Drops ended jobs until no more than `limit` is left of what `size_of` measures, or no ended job. `ended_only`: running jobs
+  // do not count. Returns what is left.
+  size_t EvictEnded(size_t (*size_of)(const JobEntry&), size_t limit, bool ended_only) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TrimWindows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<JobEntry*> Find(absl::string_view selector) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<JobEntry*> FindById(uint64_t job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropJob(uint64_t job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

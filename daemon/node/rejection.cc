@@ -12,11 +12,11 @@ namespace {
 constexpr char kPayload[] = "gradgate.rejection";
 
 constexpr std::array<absl::string_view, kRejectionCount> kNames = {
-    "other",         "frame_short",    "frame_long",         "frame_magic",        "frame_version",  "frame_unknown_type",
-    "frame_size",    "frame_contents", "descriptor_missing", "descriptor_surplus", "hello_twice",    "hello_missing",
-    "hello_timeout", "client_limit",   "descriptor_limit",   "peer_unknown",       "page_not_memfd", "page_unsealed",
-    "page_short",    "page_map",       "page_not_ready",     "page_magic",         "page_version",   "page_layout",
-    "page_header",   "page_identity",  "rank_duplicate",     "rank_limit",
+    "other",         "frame_short",    "frame_long",         "frame_magic",        "frame_version", "frame_unknown_type",
+    "frame_size",    "frame_contents", "descriptor_missing", "descriptor_surplus", "hello_twice",   "hello_missing",
+    "hello_timeout", "client_limit",   "user_limit",         "descriptor_limit",   "peer_unknown",  "page_not_memfd",
+    "page_unsealed", "page_short",     "page_map",           "page_not_ready",     "page_magic",    "page_version",
+    "page_layout",   "page_header",    "page_identity",      "rank_duplicate",     "rank_limit",
 };
 static_assert(kNames[static_cast<size_t>(Rejection::kRankLimit)] == "rank_limit" && kNames.back() == "rank_limit");
 
@@ -58,6 +58,7 @@ link::RejectReason ToWire(Rejection reason) {
     case Rejection::kPageIdentity:
       return link::RejectReason::kPage;
     case Rejection::kClientLimit:
+    case Rejection::kUserLimit:
     case Rejection::kDescriptorLimit:
     case Rejection::kRankLimit:
       return link::RejectReason::kLimit;

@@ -32,6 +32,7 @@ enum class Rejection : uint32_t {
   kHelloMissing,       // another frame before Hello
   kHelloTimeout,       // no Hello before the deadline
   kClientLimit,        // too many clients
+  kUserLimit,          // too many clients of one user
   kDescriptorLimit,    // this process has no descriptor left
   kPeerUnknown,        // the kernel does not tell who it is
   kPageNotMemfd,       // not a regular file in anonymous memory
@@ -45,9 +46,9 @@ enum class Rejection : uint32_t {
   kPageHeader,         // sizes in the header differ
   kPageIdentity,       // text or numbers of the identity are invalid
   kRankDuplicate,      // another live process is this rank
-  kRankLimit,          // too many ranks of one job
+  kRankLimit,          // too many ranks of one job, of one user or in all
 };
-inline constexpr size_t kRejectionCount = 28;
+inline constexpr size_t kRejectionCount = 29;
 
 // The label value: lower case, words joined by underscores.
 absl::string_view Name(Rejection reason);

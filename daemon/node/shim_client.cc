@@ -9,8 +9,8 @@
 namespace gradgate {
 namespace {
 
-// More than any trainer sends; what does not fit is closed by the kernel.
-constexpr size_t kMaxDescriptors = 8;
+// As many as the kernel passes at once: closing those for which there is no room would be done here and now, and may wait.
+constexpr size_t kMaxDescriptors = 253;
 
 void TakeDescriptors(msghdr& message, Packet& packet) {
   for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr; control = CMSG_NXTHDR(&message, control)) {

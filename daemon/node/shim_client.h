@@ -25,7 +25,7 @@ struct Packet {
   Kind kind = Kind::kNothing;
   size_t bytes = 0;
   bool truncated = false;              // longer than a frame
-  bool descriptors_truncated = false;  // more descriptors than there was room for; the kernel closed those
+  bool descriptors_truncated = false;  // this process may open no more; the kernel closed the rest
   std::vector<UniqueFd> descriptors;
   std::byte data[link::kMaxFrameBytes];
 
@@ -45,7 +45,11 @@ class ShimClient {
   std::optional<uint64_t> connection() const { return connection_; }
   void set_connection(uint64_t connection) { connection_ = connection; }
 
-  // Takes one packet. An error of the socket other than "nothing there" reads as kEnd, after what was sent before it.
+  // Gives the socket away; nothing else may be called then.
+  UniqueFd ReleaseSocket() { return std::move(socket_); }
+
+  // Takes one packet; the one before must have no descriptors left. An error of the socket other than "nothing there" reads as
+  // kEnd, after what was sent before it.
   void Receive(Packet& packet);
 
   // Best effort: a client that does not read gets no answer.

@@ -1,10 +1,11 @@
 #include "daemon/node/shim_listener.h"
 
-#include <sys/epoll.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -84,10 +85,25 @@ absl::Status ShimListener::SetUp() {
   return absl::OkStatus();
 }
 
+ShimListener::~ShimListener() {
+  for (auto& [id, client] : clients_) bin_.TakeConnection(client.ReleaseSocket());
+}
+
+// As epoll_wait. While the bin is full only the clock and Stop() are served.
+int ShimListener::Wait(epoll_event* events, int max_count) {
+  if (!bin_.full()) return epoll_wait(epoll_.get(), events, max_count, -1);
+  pollfd own[] = {{timer_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
+  if (poll(own, 2, -1) <= 0) return 0;
+  int count = 0;
+  if (own[0].revents != 0) events[count++].data.u64 = kTimerId;
+  if (own[1].revents != 0) events[count++].data.u64 = kStopId;
+  return count;
+}
+
 void ShimListener::Run() {
   while (!stopping_) {
     epoll_event events[64];
-    const int count = epoll_wait(epoll_.get(), events, 64, -1);
+    const int count = Wait(events, 64);
     for (int i = 0; i < count; ++i) {
       switch (const uint64_t id = events[i].data.u64) {
         case kListenId:
@@ -116,7 +132,7 @@ void ShimListener::Stop() {
 }
 
 void ShimListener::Accept() {
-  for (int i = 0; i < kAcceptsPerRound; ++i) {
+  for (int i = 0; i < kAcceptsPerRound && !bin_.full(); ++i) {
     UniqueFd socket(accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
@@ -126,26 +142,34 @@ void ShimListener::Accept() {
       }
       return;
     }
-    if (clients_.size() >= options_.max_clients) {
-      rejections_->Add(Rejection::kClientLimit);
-      const std::string message = absl::StrCat("too many clients: ", clients_.size(), "; raise --max_clients");
-      SendRejectTo(socket.get(), link::RejectReason::kLimit, message);
-      Log(message);
-      continue;
-    }
     ucred peer{};
     socklen_t size = sizeof(peer);
-    if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
-      rejections_->Add(Rejection::kPeerUnknown);
-      continue;
-    }
+    const bool known = getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+    absl::Status status = known ? CheckLimits(peer.uid) : Reject(Rejection::kPeerUnknown, "the kernel does not tell your uid");
     const uint64_t id = next_id_++;
-    if (!Watch(epoll_.get(), socket.get(), id, EPOLLIN | EPOLLRDHUP).ok()) {
-      rejections_->Add(Rejection::kDescriptorLimit);
+    if (status.ok() && !Watch(epoll_.get(), socket.get(), id, EPOLLIN | EPOLLRDHUP).ok()) {
+      status = Reject(Rejection::kDescriptorLimit, "the loop takes no more descriptors; raise the limit of open files");
+    }
+    if (status.ok()) {
+      clients_.try_emplace(id, std::move(socket), static_cast<uint32_t>(peer.uid), clock_->Now());
       continue;
     }
-    clients_.try_emplace(id, std::move(socket), static_cast<uint32_t>(peer.uid), clock_->Now());
+    rejections_->Add(RejectionOf(status));
+    SendRejectTo(socket.get(), ToWire(RejectionOf(status)), status.message());
+    bin_.TakeConnection(std::move(socket));
+    Log(status.message());
   }
+}
+
+absl::Status ShimListener::CheckLimits(uint32_t user_id) const {
+  if (clients_.size() >= options_.max_clients) {
+    return Reject(Rejection::kClientLimit, absl::StrCat("too many clients: ", clients_.size(), "; raise --max_clients"));
+  }
+  const auto own = static_cast<size_t>(std::count_if(
+      clients_.begin(), clients_.end(), [user_id](const auto& client) { return client.second.user_id() == user_id; }));
+  if (own < options_.max_clients_per_user) return absl::OkStatus();
+  return Reject(Rejection::kUserLimit,
+                absl::StrCat("too many clients of uid ", user_id, ": ", own, "; raise --max_clients_per_user"));
 }
 
 // Without descriptors the socket stays readable and would spin the loop.
@@ -166,6 +190,7 @@ void ShimListener::Tick() {
     log_refill_ = now + absl::Seconds(1);
   }
   PauseAccepting(false);
+  bin_.Nudge();
   registry_->Tick();
   const absl::Time latest = now - options_.hello_timeout;
   for (auto at = clients_.begin(); at != clients_.end();) {
@@ -179,13 +204,14 @@ void ShimListener::Tick() {
 
 void ShimListener::HandleReadable(uint64_t id) {
   Packet packet;
-  while (true) {
+  while (!bin_.full()) {
     const auto client = clients_.find(id);
     if (client == clients_.end()) return;
     client->second.Receive(packet);
     if (packet.kind == Packet::Kind::kNothing) return;
-    if (packet.kind == Packet::Kind::kEnd) return Forget(id, Ending::kDisconnected);
-    if (!HandlePacket(id, client->second, packet)) return Forget(id, Ending::kDisconnected);
+    const bool keep = packet.kind == Packet::Kind::kData && HandlePacket(id, client->second, packet);
+    for (UniqueFd& descriptor : packet.descriptors) bin_.Take(std::move(descriptor));
+    if (!keep) return Forget(id, Ending::kDisconnected);
   }
 }
 
@@ -203,10 +229,12 @@ bool ShimListener::HandlePacket(uint64_t id, ShimClient& client, Packet& packet)
 absl::Status ShimListener::CheckDescriptors(const Packet& packet, bool is_hello) const {
   const size_t count = packet.descriptors.size();
   const size_t expected = is_hello ? 1 : 0;
-  if (packet.descriptors_truncated || count > expected) {
+  if (packet.descriptors_truncated) {
+    return Reject(Rejection::kDescriptorLimit, "this daemon can open no more files; raise its limit of open files");
+  }
+  if (count > expected) {
     return Reject(Rejection::kDescriptorSurplus,
-                  absl::StrCat(is_hello ? "Hello" : "Goodbye", " came with ", packet.descriptors_truncated ? "more than " : "",
-                               count, " descriptors, not ", expected));
+                  absl::StrCat(is_hello ? "Hello" : "Goodbye", " came with ", count, " descriptors, not ", expected));
   }
   if (count < expected) {
     return Reject(Rejection::kDescriptorMissing, "Hello came without a descriptor; attach the stats page's memfd");
@@ -214,12 +242,11 @@ absl::Status ShimListener::CheckDescriptors(const Packet& packet, bool is_hello)
   return absl::OkStatus();
 }
 
-bool ShimListener::HandleHello(uint64_t id, ShimClient& client, Packet& packet) {
+bool ShimListener::HandleHello(uint64_t id, ShimClient& client, const Packet& packet) {
   if (client.connection()) return DropWith(client, Reject(Rejection::kHelloTwice, "a second Hello on one connection"));
-  UniqueFd page_fd = std::move(packet.descriptors.front());
   // Two attempts: the rank's former connection may have ended without its event having been handled.
   for (int attempt = 0;; ++attempt) {
-    absl::StatusOr<std::unique_ptr<PageMapping>> mapping = PageMapping::Map(UniqueFd(dup(page_fd.get())));
+    absl::StatusOr<std::unique_ptr<PageMapping>> mapping = PageMapping::Map(packet.descriptors.front().get());
     if (!mapping.ok()) return DropWith(client, mapping.status());
     absl::StatusOr<Registration> registration = registry_->Register(client.user_id(), *std::move(mapping));
     if (registration.ok()) {
@@ -249,6 +276,7 @@ bool ShimListener::DropWith(const ShimClient& client, const absl::Status& why) {
 void ShimListener::Forget(uint64_t id, Ending ending) {
   const auto client = clients_.find(id);
   const std::optional<uint64_t> connection = client->second.connection();
+  bin_.TakeConnection(client->second.ReleaseSocket());
   clients_.erase(client);
   if (!connection) return;
   const std::optional<RankView> ended = registry_->End(*connection, ending);

@@ -1,13 +1,16 @@
 // The loop behind shim.sock: accepts trainers, checks what they send, and tells the registry who came and who went.
 //
 // A connection: accepted --Hello--> registered --Goodbye or end of file--> gone; any garbage, a second Hello, or no Hello in
-// time ends it. Nothing here waits for a client: a hostile one is dropped and no other notices.
+// time ends it. Nothing here waits for a client: a hostile one is dropped and no other notices. While the bin of descriptors
+// is full, sockets are left alone: connected trainers are counted on, new ones wait.
 //
 // Thread class: Run() on one thread; Stop() from any thread, once or more; the rest before Run(). The callbacks run on Run()'s
 // thread, with no lock held, and must not block.
 
 #ifndef GRADGATE_DAEMON_NODE_SHIM_LISTENER_H_
 #define GRADGATE_DAEMON_NODE_SHIM_LISTENER_H_
+
+#include <sys/epoll.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +23,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "daemon/node/clock.h"
+#include "daemon/node/descriptor_bin.h"
 #include "daemon/node/registry.h"
 #include "daemon/node/rejection.h"
 #include "daemon/node/shim_client.h"
@@ -31,7 +35,8 @@ namespace gradgate {
 struct ListenerOptions {
   std::string socket_path = "";
   std::string version = "";
-  size_t max_clients = 256;  // connections, registered or not
+  size_t max_clients = 256;           // connections, registered or not
+  size_t max_clients_per_user = 192;  // of which one user may have so many
   absl::Duration hello_timeout = absl::Seconds(5);
   absl::Duration poll_interval = absl::Milliseconds(100);
 };
@@ -49,6 +54,7 @@ class ShimListener {
                                                               ListenerCallbacks callbacks);
   ShimListener(const ShimListener&) = delete;
   ShimListener& operator=(const ShimListener&) = delete;
+  ~ShimListener();
 
   // Serves until Stop(). Connections are closed when this object goes, so that trainers try again elsewhere.
   void Run();
@@ -61,13 +67,16 @@ class ShimListener {
                RejectionCounts* rejections, ListenerCallbacks callbacks);
   absl::Status SetUp();
 
+  int Wait(epoll_event* events, int max_count);
   void Accept();
+  // OK, or why this socket cannot become a client.
+  absl::Status CheckLimits(uint32_t user_id) const;
   void PauseAccepting(bool pause);
   void Tick();
   void HandleReadable(uint64_t id);
   // Returns false when the client is to be dropped.
   bool HandlePacket(uint64_t id, ShimClient& client, Packet& packet);
-  bool HandleHello(uint64_t id, ShimClient& client, Packet& packet);
+  bool HandleHello(uint64_t id, ShimClient& client, const Packet& packet);
   absl::Status CheckDescriptors(const Packet& packet, bool is_hello) const;
   bool DropWith(const ShimClient& client, const absl::Status& why);
   void Forget(uint64_t id, Ending ending);
@@ -83,6 +92,7 @@ class ShimListener {
   UniqueFd epoll_;
   UniqueFd timer_;
   UniqueFd stop_;
+  DescriptorBin bin_;
   Clients clients_;  // by event id
   uint64_t next_id_;
   bool stopping_ = false;

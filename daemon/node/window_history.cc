@@ -16,10 +16,15 @@ void WindowHistory::Add(const RankWindow& window) {
     ranks.insert(at, window);
     ++record_count_;
   }
-  while (windows_.size() > 1 && (windows_.size() > max_windows_ || record_count_ > max_records_)) {
-    record_count_ -= windows_.begin()->second.size();
-    windows_.erase(windows_.begin());
+  while ((windows_.size() > max_windows_ || record_count_ > max_records_) && DropOldest()) {
   }
+}
+
+bool WindowHistory::DropOldest() {
+  if (windows_.size() <= 1) return false;
+  record_count_ -= windows_.begin()->second.size();
+  windows_.erase(windows_.begin());
+  return true;
 }
 
 }  // namespace gradgate

@@ -37,7 +37,11 @@ class WindowHistory {
   // not kept.
   void Add(const RankWindow& window);
 
+  // Forgets the window with the lowest index, unless it is the only one. False if it was.
+  bool DropOldest();
+
   const Map& windows() const { return windows_; }
+  size_t record_count() const { return record_count_; }
 
  private:
   bool full() const { return windows_.size() >= max_windows_ || record_count_ >= max_records_; }

@@ -75,7 +75,7 @@ FakePage::~FakePage() {
 }
 
 std::unique_ptr<PageMapping> FakePage::Map() const {
-  auto mapping = PageMapping::Map(UniqueFd(dup(fd_.get())));
+  auto mapping = PageMapping::Map(fd_.get());
   EXPECT_TRUE(mapping.ok()) << mapping.status();
   return *std::move(mapping);
 }
