@@ -72,7 +72,8 @@ class Trainer {
     if (world > 1) {
       group_.store = new gg_store;
       group_.store->store = std::make_unique<EchoStore>();
-      group_.transport = new gg_transport{std::make_unique<InstantTransport>()};
+      group_.transport = new gg_transport;
+      group_.transport->transport = std::make_unique<InstantTransport>();
     }
     session_ = std::make_unique<CSession>(group_, SessionShape{.accumulate = kAccumulate},
                                           std::vector<gg_tensor>(Net::kTensors, Tensor(1)));

@@ -47,6 +47,8 @@ def per_turn(program: pathlib.Path, what: str, few: int, many: int, *arguments: 
 def measure(build_dir: pathlib.Path) -> tuple[dict[str, float], dict[str, float]]:
     """Per turn of WORK, and per window of STEPS."""
     program = build_dir / "bench/bench_counts"
+    if not program.exists():
+        raise SystemExit(f"gate: {program} is not there: build bench_counts first")
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         steps = {name: pool.submit(per_turn, program, "step", 1, 2, *size) for name, size in STEPS.items()}
         work = {what: pool.submit(per_turn, program, what, *turns) for what, turns in WORK.items()}
@@ -105,21 +107,21 @@ def gate(build_dir: pathlib.Path, save: bool) -> int:
     build_type = cache_value(build_dir, "CMAKE_BUILD_TYPE")
     if save:
         stored = json.loads(LIMITS.read_text()) if LIMITS.exists() else {}
-        limits = {what: round(value * HEADROOM) for what, value in work.items()}
+        limits: dict[str, float] = {what: round(value * HEADROOM) for what, value in work.items()}
         stored[build_type] = {"compiler": compiler(build_dir), "limits": limits}
         LIMITS.write_text(json.dumps(stored, indent=2, sort_keys=True) + "\n")
-    limits, remark = limits_for(build_dir)
-    if not limits:
+    allowed, remark = limits_for(build_dir)
+    if not allowed:
         print(f"gate: SKIPPED: {LIMITS.name} has no limits for build type {build_type}; --gate --save sets them")
         return 77
     if remark:
         print(f"gate: {remark}")
-    exceeded = [what for what, value in work.items() if value > limits[what]]
+    exceeded = [what for what, value in work.items() if value > allowed[what]]
     for what, value in work.items():
-        print(f"{NAMES[what]:45} {value:10,.0f}   limit {limits[what]:10,.0f}   {'EXCEEDED' if what in exceeded else 'met'}")
+        print(f"{NAMES[what]:45} {value:10,.0f}   limit {allowed[what]:10,.0f}   {'EXCEEDED' if what in exceeded else 'met'}")
     for name, value in steps.items():
         print(f"a window's share of the step's ({name}): {100 * work['window'] / value:.3f} %")
     if exceeded:
-        print(f"gate: {', '.join(exceeded)}: more instructions than bench/{LIMITS.name} allows. Find out why (callgrind_annotate); if it is")
-        print("meant, take new limits with `python3 bench/run.py --gate --save` in each build type, and say so in the commit")
+        print(f"gate: {', '.join(exceeded)}: more instructions than bench/{LIMITS.name} allows. Find out why (callgrind_annotate);")
+        print("if it is meant, take new limits in each build type with `python3 bench/run.py --gate --save`, and say so in the commit")
     return 1 if exceeded else 0

@@ -38,7 +38,8 @@ SECTIONS: dict[str, tuple[str, Callable[[measure.Context], list[Row]]]] = {
 
 
 def machine() -> dict[str, Any]:
-    models = [line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name")]
+    lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return {"cpu": models[0] if models else os.uname().machine, "cores": os.cpu_count(), "kernel": os.uname().release}
 
 
@@ -119,7 +120,8 @@ def finish(arguments: argparse.Namespace, sections: dict[str, list[Row]], here: 
     (arguments.build_dir / "bench/results.json").write_text(text, encoding="utf-8")
     print("\n¹ begin + end, less two events with the clock of the same run.  ² all but sending, over a transport that is done at once.")
     if arguments.save:
-        BASELINE.write_text(json.dumps({"machine": here, "date": date, "rows": values}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        baseline = {"machine": here, "date": date, "rows": values}
+        BASELINE.write_text(json.dumps(baseline, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if arguments.write_readme:
         write_readme(sections, heading)
 

@@ -7,6 +7,8 @@ does without gradient_as_bucket_view), average over ranks. Both launch buckets w
 its own. Prints series as the other programs do. Needs torch.
 """
 
+# mypy: disable-error-code="import-not-found,misc"
+
 from __future__ import annotations
 
 import ctypes
