@@ -4,8 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <cstring>
 #include <random>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,20 +47,25 @@ class GrpcRpcServer final : public RpcServer {
 
  private:
   const std::string socket_path_;
+  ino_t socket_inode_ = 0;
   WatchHub hub_;
   StatsService service_;
   std::unique_ptr<grpc::Server> server_;
   int tcp_port_ = 0;
 };
 
+// gRPC removes what lies at its path when it ends, even if that is a younger daemon's. So it gets another path, which the file
+// has left by then: only rename() ever puts a file at socket_path, and only its own inode is taken away from there.
 absl::Status GrpcRpcServer::Listen(const RpcOptions& options) {
   if (absl::Status s = RemoveStaleSocket(options.socket_path, SOCK_STREAM); !s.ok()) return s;
+  const std::string birth_path = absl::StrCat(options.socket_path, ".", getpid());
+  if (absl::Status s = RemoveStaleSocket(birth_path, SOCK_STREAM); !s.ok()) return s;
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.RegisterService(&service_);
-  builder.AddListeningPort(absl::StrCat("unix:", options.socket_path), grpc::InsecureServerCredentials());
+  builder.AddListeningPort(absl::StrCat("unix:", birth_path), grpc::InsecureServerCredentials());
   if (!options.tcp_listen.empty()) {
     absl::StatusOr<HostPort> address = ParseHostPort(options.tcp_listen);
     if (!address.ok()) return absl::InvalidArgumentError(absl::StrCat("--grpc_listen: ", address.status().message()));
@@ -72,6 +81,11 @@ absl::Status GrpcRpcServer::Listen(const RpcOptions& options) {
                                                options.tcp_listen.empty() ? "" : " and ", options.tcp_listen,
                                                ": an address is in use or not this machine's, or the certificates do not fit"));
   }
+  struct stat file;
+  if (stat(birth_path.c_str(), &file) != 0 || rename(birth_path.c_str(), socket_path_.c_str()) != 0) {
+    return absl::UnavailableError(absl::StrCat("cannot put the socket at ", socket_path_, ": ", std::strerror(errno)));
+  }
+  socket_inode_ = file.st_ino;
   server_->GetHealthCheckService()->SetServingStatus(v1::SyncStatsService::service_full_name(), true);
   return absl::OkStatus();
 }
@@ -82,7 +96,8 @@ void GrpcRpcServer::ShutDown(absl::Duration grace) {
   hub_.ShutDown();
   server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace));
   server_.reset();
-  unlink(socket_path_.c_str());
+  struct stat file;
+  if (lstat(socket_path_.c_str(), &file) == 0 && file.st_ino == socket_inode_) unlink(socket_path_.c_str());
 }
 
 }  // namespace

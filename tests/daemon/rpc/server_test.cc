@@ -239,6 +239,17 @@ TEST_F(ServerTest, StaleSocketIsReplacedAndALiveOneIsNot) {
   EXPECT_TRUE(stub_->ListJobs(&context, {}, &response).ok()) << "the first daemon still answers";
 }
 
+TEST_F(ServerTest, ShutDownLeavesTheSocketOfAYoungerOne) {
+  Start();
+  ASSERT_EQ(unlink(path().c_str()), 0);  // somebody cleaned up the directory of a living daemon
+  auto younger = RpcServer::Start({.socket_path = path()}, &registry_);
+  ASSERT_TRUE(younger.ok()) << younger.status();
+  server_->ShutDown(absl::ZeroDuration());
+  EXPECT_EQ(access(path().c_str(), F_OK), 0);
+  (*younger)->ShutDown(absl::ZeroDuration());
+  EXPECT_NE(access(path().c_str(), F_OK), 0);
+}
+
 TEST_F(ServerTest, TcpOnLoopbackWithAnyPort) {
   Start({.tcp_listen = "127.0.0.1:0"});
   ASSERT_GT(server_->tcp_port(), 0);
