@@ -314,9 +314,9 @@ class Group final : public GlooGroup {
     } catch (const std::exception& e) {
       const std::string silent = Silent(rank, world_size, store, key_prefix);
       if (adapter.timed_out()) return DeadlineExceeded(silent);
-      if (!silent.empty()) return Unavailable(silent + " [" + e.what() + "]");
-      return Unavailable("cannot connect to all ranks from " + device_->str() + ": " + e.what() +
-                         "; if ranks are on several machines, set GLOO_SOCKET_IFNAME to the interface between them");
+      return Unavailable((silent.empty() ? "cannot connect to all ranks" : silent) + " [from " + device_->str() + ": " +
+                         e.what() +
+                         "]; if ranks are on several machines, set GLOO_SOCKET_IFNAME to the interface between them");
     }
   }
 
