@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/node/registry.h"
 
 namespace gradgate {
@@ -30,15 +31,28 @@ absl::StatusOr<JobEntry*> Registry::Find(absl::string_view selector) {
   JobEntry* named = nullptr;
   JobEntry* by_run = nullptr;
   bool several_runs = false;
+  // A user may name a job as another does, and say when it started; only the uid is the kernel's word.
+  std::vector<std::string> named_runs;
+  bool several_users = false;
   const auto take_later = [](JobEntry*& best, JobEntry* job) {
     if (best == nullptr || StartedAfter(job->View(), best->View())) best = job;
   };
   for (const auto& [id, job] : jobs_) {
-    if (job->key.job_name == selector) take_later(named, job.get());
+    if (job->key.job_name == selector) {
+      several_users = several_users || (named != nullptr && named->key.user_id != job->key.user_id);
+      named_runs.push_back(absl::StrCat("run ", job->key.run_id.substr(0, 12), " of uid ", job->key.user_id));
+      take_later(named, job.get());
+    }
     if (!prefix.empty() && absl::StartsWith(job->key.run_id, prefix)) {
       several_runs = several_runs || (by_run != nullptr && by_run->key.run_id != job->key.run_id);
       take_later(by_run, job.get());
     }
+  }
+  if (several_users) {
+    constexpr size_t kShown = 8;
+    if (named_runs.size() > kShown) named_runs.resize(kShown);
+    return absl::InvalidArgumentError(absl::StrCat("jobs of several users are called \"", selector,
+                                                   "\": ", absl::StrJoin(named_runs, ", "), "; give a run id"));
   }
   if (named != nullptr) return named;
   if (several_runs) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/node/rejection.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -238,6 +239,17 @@ TEST_F(RegistryTest, SelectorFindsByNameAndRunId) {
   const absl::Status ambiguous = registry_.GetJobStats("111111").status();
   EXPECT_EQ(ambiguous.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(ambiguous.message()), HasSubstr("give more digits"));
+}
+
+TEST_F(RegistryTest, AnotherUsersJobOfTheSameNameShadowsNobodys) {
+  FakePage own({.run_id_bytes = RunId('\x11')}), other({.run_id_bytes = RunId('\x12')});
+  Connect(own);
+  Connect(other, kUid + 1);
+  const absl::Status ambiguous = registry_.GetJobStats("job").status();
+  EXPECT_EQ(ambiguous.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(ambiguous.message()), HasSubstr(absl::StrCat("run 111111111111 of uid ", kUid)));
+  EXPECT_THAT(std::string(ambiguous.message()), HasSubstr("give a run id"));
+  EXPECT_EQ(Stats("111111").job.run_id.substr(0, 2), "11");
 }
 
 TEST_F(RegistryTest, RanksOfAJobAreBounded) {
