@@ -193,6 +193,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const int lowest = gradgate::fuzz::LowestFreeDescriptor();
   gradgate::fuzz::Input in(data, size);
   gradgate::fuzz::Run(*daemon, *pages, in);
-  FUZZ_CHECK(gradgate::fuzz::LowestFreeDescriptor() == lowest, "a descriptor is left open");
+  gradgate::fuzz::CheckNoDescriptorIsLeft(lowest);
   return 0;
 }

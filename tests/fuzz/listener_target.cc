@@ -298,6 +298,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   gradgate::fuzz::Input in(data, size);
   gradgate::fuzz::Run(*things, in);
   things->pages.Mend();
-  FUZZ_CHECK(gradgate::fuzz::LowestFreeDescriptor() == lowest, "a descriptor is left open");
+  gradgate::fuzz::CheckNoDescriptorIsLeft(lowest);
   return 0;
 }

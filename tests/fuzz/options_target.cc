@@ -266,6 +266,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const gradgate::fuzz::Environment environment(in);
     gradgate::fuzz::Trainer(in).Run();
   }
-  FUZZ_CHECK(gradgate::fuzz::LowestFreeDescriptor() == lowest, "a descriptor is left open");
+  gradgate::fuzz::CheckNoDescriptorIsLeft(lowest);
   return 0;
 }

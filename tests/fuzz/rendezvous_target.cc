@@ -64,8 +64,8 @@ void TryHandshake(Input& in) {
   std::array<uint8_t, 16> run_id{};
   const Status met = Handshake(options, &run_id);
   if (met.ok()) return;
-  FUZZ_CHECK(met.code() == Code::kDeadlineExceeded || met.code() == Code::kAborted || met.code() == Code::kUnavailable ||
-                 met.code() == Code::kInternal,
+  FUZZ_CHECK(met.code() == Code::kDeadlineExceeded || met.code() == Code::kFailedPrecondition || met.code() == Code::kAborted ||
+                 met.code() == Code::kUnavailable || met.code() == Code::kInternal,
              met.message());
 }
 
@@ -97,10 +97,12 @@ void TryBallot(Input& in) {
 std::vector<std::string> Seeds() {
   const auto value = [](SeedBuilder& to, const std::string& text) { to.Byte(0).Text(text).Byte(0); };
   std::vector<std::string> seeds;
-  // Rank 0 of 2 reads a hello; a set comes first.
+  // Each rank first looks for a hello of its own that is there already, then sets its own.
+  const std::string fresh = SeedBuilder().Byte(3).Text("").Byte(0).Byte(0);
+  // Rank 0 of 2 reads a hello.
   for (const char* hello : {"gradgate=0.1.0\nworld_size=2\nmode=window\n", "gradgate=9\nmode=\n\n=x\nno equals", ""}) {
     SeedBuilder seed;
-    seed.Byte(kHandshake).Byte(1).Byte(0).Byte(0);
+    seed.Byte(kHandshake).Byte(1).Byte(0).Raw(fresh);
     value(seed, hello);
     seeds.push_back(seed);
   }
@@ -108,7 +110,7 @@ std::vector<std::string> Seeds() {
   for (const char* verdict :
        {"ok 0123456789abcdef0123456789abcdef", "ok 0123", "4 no gradgate on ranks [2]", "10 differ", "x", ""}) {
     SeedBuilder seed;
-    seed.Byte(kHandshake).Byte(1).Byte(1).Byte(0);
+    seed.Byte(kHandshake).Byte(1).Byte(1).Raw(fresh);
     value(seed, verdict);
     seeds.push_back(seed);
   }
@@ -122,9 +124,9 @@ std::vector<std::string> Seeds() {
   }
   SeedBuilder ballot;
   ballot.Byte(kBallot);
-  for (const int64_t word : Ballot{5, 0, 2, 4, 1, 1}.Encode()) ballot.Number(word);
+  for (const int64_t word : Ballot{5, 0, 2, 4, 1, 1, 0}.Encode()) ballot.Number(word);
   seeds.push_back(ballot);
-  seeds.push_back(SeedBuilder().Byte(kBallot).Raw(std::string(95, '\0')).Byte(0x80));
+  seeds.push_back(SeedBuilder().Byte(kBallot).Raw(std::string(8 * Ballot::kWords - 1, '\0')).Byte(0x80));
   return seeds;
 }
 

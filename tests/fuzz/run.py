@@ -109,12 +109,13 @@ class Fuzzer:
         subprocess.run([self.binary, "--make-corpus", seeds], check=True)
         grown = self.build_dir / "corpus" / self.name
         merged = self.build_dir / "merged" / self.name
-        for folder in (grown, merged, kept):
+        for folder in (grown, merged, kept, self.build_dir / "crashes"):
             folder.mkdir(parents=True, exist_ok=True)
         for old in merged.iterdir():
             old.unlink()
         # The fewest inputs that reach every edge; how often they do is for the grown corpus.
-        merge = ["-set_cover_merge=1", "-use_counters=0", *LIMITS]
+        crashes = self.build_dir / "crashes"
+        merge = ["-set_cover_merge=1", "-use_counters=0", f"-artifact_prefix={crashes}/{self.name}-", *LIMITS]
         subprocess.run([self.binary, *merge, merged, seeds, kept, grown], check=True, capture_output=True)
         for old in kept.iterdir():
             old.unlink()

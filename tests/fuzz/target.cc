@@ -54,6 +54,12 @@ int LowestFreeDescriptor() {
   return fd;
 }
 
+void CheckNoDescriptorIsLeft(int lowest) {
+  constexpr int kMaxTries = 50'000;  // some 5 s
+  for (int i = 0; i < kMaxTries && LowestFreeDescriptor() != lowest; ++i) usleep(100);
+  FUZZ_CHECK(LowestFreeDescriptor() == lowest, "a descriptor is left open");
+}
+
 const std::string& ScratchDirectory() {
   static const Scratch scratch;
   return scratch.path;

@@ -20,6 +20,8 @@ std::vector<std::string> Seeds();
 
 // The lowest free descriptor: grows when one below it leaks.
 int LowestFreeDescriptor();
+// Waits up to 5 s for threads that close what may take a while.
+void CheckNoDescriptorIsLeft(int lowest);
 
 // A directory of this process alone, on memory where there is such; removed at exit. Made at the first call.
 const std::string& ScratchDirectory();
