@@ -13,6 +13,8 @@
 #include "absl/base/thread_annotations.h"
 
 namespace gradgate {
+// A name of its own for the linker: the shim, which some tests link as well, has others of the same names.
+inline namespace daemon_mutex {
 
 class ABSL_LOCKABLE Mutex {
  public:
@@ -35,6 +37,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex* const mutex_;
 };
 
+}  // namespace daemon_mutex
 }  // namespace gradgate
 
 #endif  // GRADGATE_DAEMON_NODE_MUTEX_H_
