@@ -73,8 +73,10 @@ class Gradgated(processes.Daemon):
     def open_files(self) -> int:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
-    def memory_bytes(self) -> int:
-        return int(pathlib.Path(f"/proc/{self.pid}/statm").read_text().split()[0]) * resource.getpagesize()
+    def memory_bytes(self, what: int) -> int:
+        """What now counts against RLIMIT_AS or RLIMIT_DATA."""
+        pages = pathlib.Path(f"/proc/{self.pid}/statm").read_text().split()
+        return int(pages[0 if what == resource.RLIMIT_AS else 5]) * resource.getpagesize()
 
 
 class Chaos:
@@ -319,19 +321,24 @@ class Chaos:
         self.start()
 
     def without_memory(self) -> None:
-        """The only fault that the daemon need not live through."""
-        before = len(self.daemon.process.lines)
-        self.daemon.limit(resource.RLIMIT_AS, self.daemon.memory_bytes() + self.random.choice([0, MIB // 8, MIB]))
+        """The only fault that the daemon need not live through: an allocation that fails aborts it, a page that does not fit is refused."""
+        if self.random.randrange(2):
+            self.killed()
+        what = self.random.choice([resource.RLIMIT_AS, resource.RLIMIT_DATA])
+        self.daemon.limit(what, self.daemon.memory_bytes(what) + self.random.choice([0, MIB // 8, MIB]))
         self.flood(40)
+        self.rest(0.5, 1.5)
         for ask in (lambda: self.daemon.ctl("--timeout", "2", "status", self.job), self.daemon.scrape):
             with contextlib.suppress(RuntimeError, OSError):
                 ask()
-        if self.daemon.process.popen.poll() is None:
-            self.daemon.unlimit(resource.RLIMIT_AS)
-        if self.daemon.process.popen.poll() is not None:
+        with contextlib.suppress(ProcessLookupError):
+            self.daemon.unlimit(what)
+        try:
+            self.connected()
+        except RuntimeError:
+            if self.daemon.process.popen.wait(timeout=SHUTDOWN_S) != -signal.SIGABRT:
+                raise AssertionError(f"without memory: {self.ending()}") from None
             self.counts["daemons ended by lack of memory"] += 1
-            if self.daemon.process.popen.poll() != -signal.SIGABRT:
-                raise AssertionError(f"without memory, after {before} lines: {self.ending()}")
             self.start()
 
     def nice(self) -> None:
