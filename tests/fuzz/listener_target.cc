@@ -196,11 +196,15 @@ class Script final : public Clock {
 void Run(Descriptors& things, Input& in) {
   const ListenerOptions options{.socket_path = ScratchDirectory() + "/shim.sock",
                                 .version = "0",
-                                .max_clients = 4,
+                                .max_clients = 5,
+                                .max_clients_per_user = 4,
                                 .hello_timeout = absl::Seconds(5),
                                 .poll_interval = absl::Microseconds(1)};
   Script script(things, in, options.socket_path);
-  Registry registry(RegistryOptions{.window_history = 16, .max_ended_jobs = 2, .max_ranks_per_job = 2}, &script);
+  Registry registry(
+      RegistryOptions{
+          .window_history = 16, .max_ended_jobs = 2, .max_ranks_per_job = 2, .max_ranks = 3, .max_window_records = 24},
+      &script);
   RejectionCounts rejections;
   std::string told;
   const auto log = [&told](absl::string_view line) { absl::StrAppend(&told, line, "\n"); };

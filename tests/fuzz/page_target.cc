@@ -139,7 +139,10 @@ class Scene {
   Pages& pages_;
   SteppedClock clock_;
   RejectionCounts rejections_;
-  Registry registry_{RegistryOptions{.window_history = 16, .max_ended_jobs = 2, .max_ranks_per_job = 2}, &clock_};
+  Registry registry_{
+      RegistryOptions{
+          .window_history = 16, .max_ended_jobs = 2, .max_ranks_per_job = 2, .max_ranks = 3, .max_window_records = 24},
+      &clock_};
   std::optional<uint64_t> connections_[Pages::kCount];
   uint32_t slots_[Pages::kCount] = {};
   std::optional<Counters> seen_[Pages::kCount];
