@@ -71,6 +71,7 @@ void Rounds::Start(const RoundInput& input) {
   started_ = true;
   posted_ = false;
   last_issue_ns_ = 0;
+  bucket_tickets_.clear();
   deadline_ns_ = MonotonicNs() + c_.deadline_ns - NamingBudget(c_.deadline_ns);
   const auto words = input.ballot.Encode();
   ballot_words_.assign(words.begin(), words.end());
@@ -103,10 +104,23 @@ void Rounds::LaunchReady() {
     counts_.intended_collectives += input_.intended;
     counts_.gradient_bytes += c_.reducer->bucket_bytes(bucket);
     last_ = c_.reducer->Launch(*c_.transport, Request(TrafficClass::kGradient));
+    bucket_tickets_.push_back(last_);
   }
 }
 
-Status Rounds::Finish(RoundOutcome* outcome) {
+// The gradients of a bucket come back while the next one travels.
+Status Rounds::WaitForBuckets(RoundOutcome* outcome, const BucketDone& bucket_done) {
+  for (uint32_t bucket = 0; bucket < bucket_tickets_.size(); ++bucket) {
+    const Status status = Wait(bucket_tickets_[bucket]);
+    if (!status.ok()) return status;
+    outcome->items = c_.sums ? sum_words_[0] : 0;  // was started before the first bucket
+    outcome->active_ranks = c_.sums ? sum_words_[1] : 0;
+    if (!outcome->ballot.incompatible()) bucket_done(bucket, *outcome);
+  }
+  return Wait(last_);
+}
+
+Status Rounds::Finish(RoundOutcome* outcome, const BucketDone& bucket_done) {
   started_ = false;
   if (input_.ballot.contributes) {
     c_.reducer->MarkAllReady();
@@ -120,7 +134,7 @@ Status Rounds::Finish(RoundOutcome* outcome) {
     c_.reducer->MarkAllReady();
     LaunchReady();
   }
-  status = Wait(last_);
+  status = WaitForBuckets(outcome, bucket_done);
   if (!status.ok()) return Explain(status);
   outcome->reduced = outcome->ballot.any_contributes();
   outcome->items = c_.sums ? sum_words_[0] : 0;

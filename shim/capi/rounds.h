@@ -16,6 +16,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -49,7 +50,7 @@ struct RoundInput {
 
 struct RoundOutcome {
   BallotResult ballot{std::array<int64_t, Ballot::kWords>{}};
-  bool reduced = false;  // gradient collectives were issued; call Reducer::Finish
+  bool reduced = false;  // gradient collectives were issued
   int64_t items = 0;
   int64_t active_ranks = 0;
   int64_t last_issue_ns = 0;
@@ -81,9 +82,13 @@ class Rounds {
   // Launches the buckets that are ready. Start must have been called.
   void LaunchReady();
 
+  // Called for each bucket in turn, when it is complete and while later ones are still on their way, with an outcome whose
+  // items and active ranks are known.
+  using BucketDone = std::function<void(uint32_t bucket, const RoundOutcome& outcome)>;
+
   // Completes the round. On failure (kDeadlineExceeded, kUnavailable, kAborted) the transport is dead and the message names the
-  // ranks.
-  Status Finish(RoundOutcome* outcome);
+  // ranks; gradients are then not to be used, some buckets may be done and others not.
+  Status Finish(RoundOutcome* outcome, const BucketDone& bucket_done);
 
   const RoundCounts& counts() const { return counts_; }
   uint32_t completed_collectives() const { return gradient_completed_.load(std::memory_order_relaxed); }
@@ -96,6 +101,7 @@ class Rounds {
   AllReduceRequest Request(TrafficClass traffic) const;
   Ticket StartOurs(std::vector<int64_t>& words, ReduceOp op);
   Status Wait(Ticket ticket);
+  Status WaitForBuckets(RoundOutcome* outcome, const BucketDone& bucket_done);
   Status NameDifferences(std::string* text);
   Status Explain(const Status& status);
 
@@ -108,6 +114,7 @@ class Rounds {
   int64_t last_issue_ns_ = 0;
   Ticket last_ = 0;
   Ticket ballot_ticket_ = 0;
+  std::vector<Ticket> bucket_tickets_;  // of this round
   std::vector<int64_t> ballot_words_;
   std::vector<int64_t> sum_words_;
   std::vector<int64_t> name_words_;

@@ -249,12 +249,22 @@ Status Session::AbandonMicroStep() {
   return OkStatus();
 }
 
+// What a round's sums are divided by. Where every micro-step reduces only the world is known; see ScaleAtClose.
+double Session::Divisor(int64_t items, int64_t active_ranks) const {
+  if (every_micro_step()) return o_.world_size;
+  if (o_.divide == Divide::kActive) return static_cast<double>(active_ranks);
+  if (o_.divide == Divide::kItems) return items > 0 ? static_cast<double>(items) : 1.0;
+  return o_.divide == Divide::kNone ? 1.0 : o_.world_size;
+}
+
 // Waits for the round that was started, brings the gradients back, and takes in what it told.
 Status Session::FinishRound() {
   const int64_t from_ns = MonotonicNs();
   RoundOutcome outcome;
   const bool late = rounds_->input().late;
-  const Status status = rounds_->Finish(&outcome);
+  const Status status = rounds_->Finish(&outcome, [this](uint32_t bucket, const RoundOutcome& so_far) {
+    reducer_.Finish(bucket, 1.0, Divisor(window_.global_items + so_far.items, window_.active_ranks + so_far.active_ranks));
+  });
   const int64_t to_ns = MonotonicNs();
   timer_.Waited(from_ns, to_ns);
   if (!status.ok()) return status;
@@ -269,13 +279,6 @@ Status Session::FinishRound() {
   if (outcome.reduced) {
     window_.reduced = true;
     timer_.Reduced(outcome.last_issue_ns, outcome.complete_ns, late);
-    double divide = o_.world_size;
-    if (!every_micro_step()) {
-      if (o_.divide == Divide::kActive) divide = static_cast<double>(window_.active_ranks);
-      if (o_.divide == Divide::kItems) divide = window_.global_items > 0 ? static_cast<double>(window_.global_items) : 1.0;
-      if (o_.divide == Divide::kNone) divide = 1.0;
-    }
-    reducer_.Finish(1.0, divide);
   }
   if (o_.variable_windows || !outcome.ballot.unequal()) return OkStatus();
   window_.disagreed = true;

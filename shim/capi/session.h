@@ -100,6 +100,7 @@ class Session {
   Status Refused(const Decision& decision);
   void Warn(const char* reason, const std::string& message);
   RoundInput NextRound(bool contributes, bool closes, uint32_t divisor) const;
+  double Divisor(int64_t items, int64_t active_ranks) const;
   Status FinishRound();
   Status FinishWindow(uint32_t divisor, bool stepping, WindowReport* report);
   Status ReduceToTheEnd(uint32_t divisor);

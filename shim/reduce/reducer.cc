@@ -90,8 +90,9 @@ Ticket Reducer::Launch(Transport& transport, AllReduceRequest request) {
   return transport.Start(request);
 }
 
-void Reducer::Finish(double multiply, double divide) {
-  for (uint32_t i = 0; i < tensor_count(); ++i) ScaleInto(tensors_[i].gradient, InBucket(i), shapes_[i], multiply, divide);
+void Reducer::Finish(uint32_t bucket, double multiply, double divide) {
+  for (const uint32_t i : plan_.buckets[bucket].tensors)
+    ScaleInto(tensors_[i].gradient, InBucket(i), shapes_[i], multiply, divide);
 }
 
 void Reducer::Scale(double multiply, double divide) {

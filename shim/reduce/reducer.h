@@ -60,8 +60,8 @@ class Reducer {
   // Starts the next bucket's sum; `request` brings deadline, done, user and tag.
   Ticket Launch(Transport& transport, AllReduceRequest request);
 
-  // All buckets are complete: every gradient becomes bucket · multiply / divide, true division, so that multiples stay exact.
-  void Finish(double multiply, double divide);
+  // The bucket is complete: its gradients become bucket · multiply / divide, true division, so that multiples stay exact.
+  void Finish(uint32_t bucket, double multiply, double divide);
 
   // Multiplies the gradients themselves, outside a reduction.
   void Scale(double multiply, double divide);

@@ -176,7 +176,8 @@ TEST(SessionFailure, RanksInDifferentWindowsAreNamedOnAll) {
         reducer.Reset(true);
         rounds.Start(input);
         RoundOutcome outcome;
-        const Status status = rounds.Finish(&outcome);
+        const Status status =
+            rounds.Finish(&outcome, [](uint32_t, const RoundOutcome&) { ADD_FAILURE() << "gradients of another window"; });
         EXPECT_EQ(status.code(), Code::kAborted);
         EXPECT_THAT(status.message(), HasSubstr(other_mode ? "mode: ranks [0, 1] have 2, ranks [2] have 1"
                                                            : "window: ranks [2] have 6, ranks [0, 1] have 5"));

@@ -85,7 +85,7 @@ TEST(Reducer, OwnMemoryIsCopiedInAndOutAndViewsAreNot) {
   EXPECT_EQ(bucket[2], 6);
   for (int i = 0; i < 3; ++i) bucket[i] *= 2;
   EXPECT_EQ(own[0], 3) << "not before Finish";
-  reducer.Finish(1, 3);
+  for (uint32_t i = 0; i < reducer.bucket_count(); ++i) reducer.Finish(i, 1, 3);
   EXPECT_EQ(own[0], 2);
   EXPECT_EQ(own[1], 4);
   EXPECT_EQ(static_cast<double*>(reducer.gradient(1))[0], 6);
