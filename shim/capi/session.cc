@@ -199,7 +199,8 @@ Status Session::GradientReady(uint32_t tensor) {
     return FailedPrecondition("the gradient of \"" + o_.tensor_names[tensor] +
                               "\" was told ready twice in one micro-step; tell it once, when it is complete");
   }
-  if (decision.action == Action::kReduce && rounds_ && reducer_.NextReady()) {
+  if (decision.action == Action::kReduce && rounds_) {
+    // With the first gradient, before a bucket is ready: the ballot travels while the rest of the backward computes.
     if (!rounds_->started()) rounds_->Start(NextRound(true, engine_.closing(), 0));
     rounds_->LaunchReady();
   }
