@@ -248,7 +248,9 @@ void Link::OnReject(const link::RejectFrame& reject, int64_t now_ns) {
   constexpr uint32_t kLast = static_cast<uint32_t>(Reason::kRejectedLast);
   Tell(static_cast<Reason>(kFirst + std::min(reject.reason, kLast - kFirst)),
        "the daemon rejected this process: " + link::Printable(reject.message) + "; counting goes on, unread");
-  Drop(now_ns + 60 * kSecondNs);
+  // A full daemon may have room soon; what else is wrong stays wrong for longer.
+  const bool passing = reject.reason == static_cast<uint32_t>(link::RejectReason::kLimit);
+  Drop(now_ns + (passing ? 5 : 60) * kSecondNs);
 }
 
 void Link::Drop(int64_t next_try_ns) {
