@@ -93,12 +93,12 @@ def events(told: dict[str, Series]) -> list[Row]:
 def reducer(context: Context) -> list[Row]:
     rows = []
     for mib in (1, 8, 64):
-        told = context.series("bench_reducer", context.rounds(40 if mib < 64 else 20, 6), mib)
+        told = context.series("bench_reducer", context.rounds({1: 300, 8: 100, 64: 25}[mib], 6), mib)
         for ours, raw, what, limit in (
             ("views_sum", "raw", "views, sum, of Gloo's rate", 0.95),
             ("views_mean", "raw", "views, mean, of Gloo's rate", 0.95),
-            ("views_mean", "raw_mean", "  of Gloo's and a division", None),
-            ("copies", "raw_copies", "copies, of Gloo's and the same copies", None),
+            ("views_mean", "raw_mean", "  of Gloo's, a ballot and a division ³", None),
+            ("copies", "raw_copies", "copies, of Gloo's with the same copies ³", None),
         ):
             ours_series, raw_series = told[f"{ours}_{mib}mib"], told[f"{raw}_{mib}mib"]
             values = figures.ratios(raw_series, ours_series)
@@ -169,7 +169,8 @@ def daemon(context: Context) -> list[Row]:
                     before, at = cpu_ns(pid), time.monotonic()
                     time.sleep(context.rounds(10, 5))
                     shares.append((cpu_ns(pid) - before) / (time.monotonic() - at) / 1e9)
-                share, spread = statistics.median(shares), max(shares) / min(shares) - 1
+                share = statistics.median(shares)
+                spread = max(max(shares) / share - 1, 1 - min(shares) / share)
                 label = f"{ranks} ranks at 1,000 events/s"
                 if ranks == 16:
                     rows.append(figures.at_most(f"CPU of a core, {label}", 100 * share, "%", 1, spread))
@@ -207,7 +208,7 @@ def scrape(context: Context, gradgated: processes.Daemon) -> list[Row]:
 
 def step(context: Context) -> list[Row]:
     rows = []
-    for hidden, batch, full in ((128, 8, 200), (1024, 32, 60)):
+    for hidden, batch, full in ((128, 8, 200), (1024, 32, 30)):
         told = run_steps(context, hidden, batch, context.rounds(full, 10))
         hand, again, absent = told["hand"], told["hand_again"], told["absent"]
         both = Series("hand", "ms", hand.samples, again.samples)

@@ -2,9 +2,9 @@
 //
 //   bench_reducer [ROUNDS] [MIB…]
 //
-// Series, ms per window of one micro-step: raw and raw_mean (Gloo's all-reduce on the caller's thread, without and with the
-// division by the world), views_sum, views_mean (gradients are views of buckets), raw_copies (copied into one buffer, reduced,
-// divided back), copies (gradients in memory of the trainer's).
+// Series, ms per window of one micro-step: raw (Gloo's all-reduce on the caller's thread), raw_mean (a small one before it, and
+// the division by the world after it), views_sum, views_mean (gradients are views of buckets), raw_copies (copied into one
+// buffer, reduced, divided back; a small one before), copies (gradients in memory of the trainer's).
 
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
@@ -22,6 +22,7 @@
 #include "bench/c_session.h"
 #include "bench/interleave.h"
 #include "bench/temporary_directory.h"
+#include "shim/core/ballot.h"
 #include "shim/core/bucket_plan.h"
 #include "shim/reduce/clock.h"
 
@@ -54,14 +55,20 @@ class RawGloo {
     gloo::BarrierOptions options(context_);
     gloo::barrier(options);
   }
-  void AllReduce(float* data, uint64_t count) {
+  void AllReduce(float* data, uint64_t count) { Run(data, count, &gloo::sum<float>); }
+  // As large as gradgate's.
+  void Ballot() { Run(ballot_, std::size(ballot_), &gloo::max<int64_t>); }
+
+ private:
+  template <typename T>
+  void Run(T* data, uint64_t count, void (*reduce)(void*, const void*, const void*, size_t)) {
     gloo::AllreduceOptions options(context_);
     options.setOutput(data, count);
-    options.setReduceFunction(static_cast<void (*)(void*, const void*, const void*, size_t)>(&gloo::sum<float>));
+    options.setReduceFunction(reduce);
     gloo::allreduce(options);
   }
 
- private:
+  int64_t ballot_[Ballot::kWords] = {};
   std::shared_ptr<gloo::Context> context_;
 };
 
@@ -120,9 +127,15 @@ class Size {
     };
     add("raw", [this] { Raw(false); });
     add("views_sum", [this] { Window(sum_); });
-    add("raw_mean", [this] { Raw(true); });
+    add("raw_mean", [this] {
+      gloo_.Ballot();
+      Raw(true);
+    });
     add("views_mean", [this] { Window(mean_); });
-    add("raw_copies", [this] { RawCopies(); });
+    add("raw_copies", [this] {
+      gloo_.Ballot();
+      RawCopies();
+    });
     add("copies", [this] { Window(copies_); });
     return all;
   }

@@ -119,6 +119,7 @@ def finish(arguments: argparse.Namespace, sections: dict[str, list[Row]], here: 
     text = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
     (arguments.build_dir / "bench/results.json").write_text(text, encoding="utf-8")
     print("\n¹ begin + end, less two events with the clock of the same run.  ² all but sending, over a transport that is done at once.")
+    print("³ written out on bare Gloo: what is left is gradgate's own.")
     if arguments.save:
         baseline = {"machine": here, "date": date, "rows": values}
         BASELINE.write_text(json.dumps(baseline, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
