@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 
 #include "daemon/node/unique_fd.h"
@@ -60,7 +61,12 @@ void CheckServes(const UniqueFd& witness) {
   for (int i = 0; i < 2; ++i) {
     FUZZ_CHECK(send(witness.get(), request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size()), "");
     char reply[5];
-    FUZZ_CHECK(recv(witness.get(), reply, sizeof(reply), MSG_WAITALL) == sizeof(reply), "the good client got no answer");
+    ssize_t got;
+    do {
+      got = recv(witness.get(), reply, sizeof(reply), MSG_WAITALL);
+    } while (got < 0 && errno == EINTR);  // the fuzzer's own alarm
+    FUZZ_CHECK(got == sizeof(reply),
+               "the good client got no answer: " + std::to_string(got) + ", errno " + std::to_string(errno));
     FUZZ_CHECK(reply[0] == 1 && reply[4] == 0, "the good client's request failed");
   }
 }
