@@ -34,7 +34,8 @@ bool IsIpv4Loopback(absl::string_view host) {
   if (parts.size() != 4 || parts[0] != "127") return false;
   for (absl::string_view part : parts) {
     int number;
-    if (!absl::SimpleAtoi(part, &number) || number < 0 || number > 255) return false;
+    const bool digits = !part.empty() && part.find_first_not_of("0123456789") == absl::string_view::npos;
+    if (!digits || !absl::SimpleAtoi(part, &number) || number > 255) return false;
   }
   return true;
 }

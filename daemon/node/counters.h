@@ -14,6 +14,12 @@
 
 namespace gradgate {
 
+// a + b, no more than INT64_MAX: pages are untrusted and sums must not wrap.
+constexpr uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
+  constexpr uint64_t kMax = INT64_MAX;
+  return a >= kMax || b >= kMax - a ? kMax : a + b;
+}
+
 struct TotalsValues {
   uint64_t window_index;
   uint64_t micro_step;
@@ -97,7 +103,9 @@ struct Counters {
   CellValues cells[kGroupRoleCount][kCollectiveOpCount];
   RingValues ring;
 
-  uint64_t window_count() const { return totals.window_full_count + totals.window_partial_count + totals.window_empty_count; }
+  uint64_t window_count() const {
+    return SaturatingAdd(SaturatingAdd(totals.window_full_count, totals.window_partial_count), totals.window_empty_count);
+  }
 };
 inline constexpr size_t kCounterOffset = offsetof(page::StatsPage, totals);
 static_assert(sizeof(Counters) == offsetof(page::StatsPage, windows) - kCounterOffset);
@@ -110,12 +118,6 @@ absl::Status CheckGrowth(const Counters& before, const Counters& after);
 
 // OK when every counter fits a signed 64-bit integer, which is what gRPC carries. OUT_OF_RANGE names the first that does not.
 absl::Status CheckRange(const Counters& counters);
-
-// a + b, no more than INT64_MAX: pages are untrusted and sums must not wrap.
-constexpr uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
-  constexpr uint64_t kMax = INT64_MAX;
-  return a >= kMax || b >= kMax - a ? kMax : a + b;
-}
 
 }  // namespace gradgate
 

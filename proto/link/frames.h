@@ -13,8 +13,8 @@
 // The trainer never waits for an answer. After a lost connection it tries again once a second and sends Hello anew; the page,
 // and so every count, is the same.
 //
-// Integers are little-endian, text is UTF-8 and zero-terminated within its array. Growth: a new frame type is a minor change (unknown
-// types are ignored by the trainer and end the connection at the daemon); a changed frame is a new major.
+// Integers are little-endian, text is UTF-8 and zero-terminated within its array. Growth: a new frame type is a minor change
+// (unknown types are ignored by the trainer and end the connection at the daemon); a changed frame is a new major.
 
 #ifndef GRADGATE_PROTO_LINK_FRAMES_H_
 #define GRADGATE_PROTO_LINK_FRAMES_H_
@@ -43,8 +43,8 @@ struct FrameHeader {
   uint32_t magic;
   uint16_t major;
   uint16_t minor;
-  uint16_t type;      // FrameType
-  uint16_t reserved;  // zero
+  uint16_t type;         // FrameType
+  uint16_t reserved;     // zero
   uint32_t frame_bytes;  // whole frame, this header included
 };
 static_assert(sizeof(FrameHeader) == 16);

@@ -24,8 +24,8 @@
 // words (relaxed), then an acquire fence and the sequence again, and gives up after kReadRetries. A writer killed in between
 // leaves the sequence odd for ever: readers report that slot as torn and keep what they had.
 //
-// Limits: 256 windows, so that a reader that looks ten times a second misses none of windows longer than 0.4 ms; 4096 events, so that
-// it misses none at 40,000 a second. What a reader missed it can count: sequences name the index they hold.
+// Limits: 256 windows, so that a reader that looks ten times a second misses none of windows longer than 0.4 ms; 4096 events,
+// so that it misses none at 40,000 a second. What a reader missed it can count: sequences name the index they hold.
 //
 // Growth: a minor version only appends after the last field, within page_bytes; the offsets above stay. Anything else is a new
 // major. layout_hash is computed from every size and offset, so that a forgotten bump cannot be read as the old layout.
@@ -82,11 +82,11 @@ struct PageIdentity {
   int64_t process_id;    // as the trainer sees it; means nothing across containers
   int64_t wall_time_ns;  // CLOCK_REALTIME at the instant of monotonic_ns
   uint64_t monotonic_ns;
-  uint32_t accumulate;   // declared micro-steps per window; 0: not declared
-  uint8_t sync_mode;     // SyncMode at start
-  uint8_t enforcement;   // Enforcement
-  uint8_t reserved0[2];  // zero
-  uint64_t config_hash;  // equal on all ranks
+  uint32_t accumulate;    // declared micro-steps per window; 0: not declared
+  uint8_t sync_mode;      // SyncMode at start
+  uint8_t enforcement;    // Enforcement
+  uint8_t reserved0[2];   // zero
+  uint64_t config_hash;   // equal on all ranks
   uint8_t reserved[152];  // zero
 };
 static_assert(sizeof(PageIdentity) == 448);
@@ -105,8 +105,8 @@ struct alignas(64) PageTotals {
   U64 window_full_count;
   U64 window_partial_count;
   U64 window_empty_count;
-  U64 window_late_count;       // closed by a late reduction
-  U64 window_unstepped_count;  // reduced, then a new window began without a step
+  U64 window_late_count;        // closed by a late reduction
+  U64 window_unstepped_count;   // reduced, then a new window began without a step
   U64 window_mismatched_count;  // issued reductions were not the intended ones
   U64 window_disagreed_count;   // the ballot showed ranks that differ
   U64 ballot_count;
@@ -139,15 +139,15 @@ static_assert(sizeof(RoleTotals) == 64);
 
 // Collectives of one operation in groups of one role. issued = completed + failed + unknown + still in flight.
 struct alignas(64) CollectiveCell {
-  U64 intended_count;                        // gradient collectives the policy wanted
-  U64 issued_count[kTrafficClassCount];      // by TrafficClass
-  U64 bytes[kTrafficClassCount];             // payload handed to the collective by this rank, by TrafficClass
-  U64 tensor_count;                          // tensors of all classes; a coalesced call has several
-  U64 completed_count;                       // all classes
-  U64 failed_count;                          // all classes: error or deadline
-  U64 unknown_count;                         // all classes: completion cannot be observed
-  U64 gradient_completed_count;              // of completed_count, those of TrafficClass::kGradient
-  U64 duration_ns;                           // sum over completed ones, issue to completion
+  U64 intended_count;                    // gradient collectives the policy wanted
+  U64 issued_count[kTrafficClassCount];  // by TrafficClass
+  U64 bytes[kTrafficClassCount];         // payload handed to the collective by this rank, by TrafficClass
+  U64 tensor_count;                      // tensors of all classes; a coalesced call has several
+  U64 completed_count;                   // all classes
+  U64 failed_count;                      // all classes: error or deadline
+  U64 unknown_count;                     // all classes: completion cannot be observed
+  U64 gradient_completed_count;          // of completed_count, those of TrafficClass::kGradient
+  U64 duration_ns;                       // sum over completed ones, issue to completion
   U64 last_issue_ns;
   U64 last_complete_ns;
   U64 reserved;
@@ -191,10 +191,10 @@ struct WindowRecord {
   uint32_t failed_collectives;
   uint32_t reserved1;
   uint64_t gradient_bytes;
-  uint64_t item_count;     // this rank's
-  uint64_t begin_ns;       // first micro-step's begin; for an empty window the step's
-  uint64_t end_ns;         // when the step was allowed or refused
-  uint64_t boundary_ns;    // duration of the boundary micro-step and of the wait at the step
+  uint64_t item_count;            // this rank's
+  uint64_t begin_ns;              // first micro-step's begin; for an empty window the step's
+  uint64_t end_ns;                // when the step was allowed or refused
+  uint64_t boundary_ns;           // duration of the boundary micro-step and of the wait at the step
   uint64_t suppressed_median_ns;  // median duration of suppressed micro-steps of this window; 0: none
   // Duration of the boundary micro-step less the median of the suppressed ones; for a window without suppressed micro-steps:
   // completion of each reduction less issue of its last bucket, summed.
@@ -276,22 +276,21 @@ constexpr uint64_t Hash(Words... words) {
 inline constexpr uint64_t kLayoutHash = internal::Hash(
     kMajor, sizeof(StatsPage), kGroupRoleCount, kCollectiveOpCount, kTrafficClassCount, kWindowSlots, kEventSlots,
     offsetof(StatsPage, identity), offsetof(StatsPage, totals), offsetof(StatsPage, roles), offsetof(StatsPage, cells),
-    offsetof(StatsPage, ring), offsetof(StatsPage, windows), offsetof(StatsPage, events),
-    offsetof(PageIdentity, run_id), offsetof(PageIdentity, shim_version), offsetof(PageIdentity, host_name),
-    offsetof(PageIdentity, attempt), offsetof(PageIdentity, rank), offsetof(PageIdentity, world_size),
-    offsetof(PageIdentity, local_rank), offsetof(PageIdentity, process_id), offsetof(PageIdentity, wall_time_ns),
-    offsetof(PageIdentity, monotonic_ns), offsetof(PageIdentity, accumulate), offsetof(PageIdentity, sync_mode),
-    offsetof(PageIdentity, enforcement), offsetof(PageIdentity, config_hash), offsetof(PageTotals, step_count),
-    offsetof(PageTotals, closed), offsetof(PageTotals, window_full_count), offsetof(PageTotals, window_unstepped_count),
-    offsetof(PageTotals, ballot_count), offsetof(PageTotals, refused_count), offsetof(PageTotals, item_count),
-    offsetof(PageTotals, exposed_ns), offsetof(PageTotals, window_ns), offsetof(RoleTotals, declared_extra_count),
-    offsetof(CollectiveCell, issued_count), offsetof(CollectiveCell, bytes), offsetof(CollectiveCell, tensor_count),
-    offsetof(CollectiveCell, gradient_completed_count), offsetof(CollectiveCell, last_complete_ns),
-    sizeof(WindowRecord), offsetof(WindowRecord, flags), offsetof(WindowRecord, max_micro_steps),
-    offsetof(WindowRecord, late_reductions), offsetof(WindowRecord, failed_collectives),
-    offsetof(WindowRecord, gradient_bytes), offsetof(WindowRecord, exposed_ns), offsetof(WindowRecord, policy_version),
-    sizeof(WindowSlot), offsetof(WindowSlot, words), sizeof(EventSlot), offsetof(EventSlot, what),
-    offsetof(EventSlot, value));
+    offsetof(StatsPage, ring), offsetof(StatsPage, windows), offsetof(StatsPage, events), offsetof(PageIdentity, run_id),
+    offsetof(PageIdentity, shim_version), offsetof(PageIdentity, host_name), offsetof(PageIdentity, attempt),
+    offsetof(PageIdentity, rank), offsetof(PageIdentity, world_size), offsetof(PageIdentity, local_rank),
+    offsetof(PageIdentity, process_id), offsetof(PageIdentity, wall_time_ns), offsetof(PageIdentity, monotonic_ns),
+    offsetof(PageIdentity, accumulate), offsetof(PageIdentity, sync_mode), offsetof(PageIdentity, enforcement),
+    offsetof(PageIdentity, config_hash), offsetof(PageTotals, step_count), offsetof(PageTotals, closed),
+    offsetof(PageTotals, window_full_count), offsetof(PageTotals, window_unstepped_count), offsetof(PageTotals, ballot_count),
+    offsetof(PageTotals, refused_count), offsetof(PageTotals, item_count), offsetof(PageTotals, exposed_ns),
+    offsetof(PageTotals, window_ns), offsetof(RoleTotals, declared_extra_count), offsetof(CollectiveCell, issued_count),
+    offsetof(CollectiveCell, bytes), offsetof(CollectiveCell, tensor_count), offsetof(CollectiveCell, gradient_completed_count),
+    offsetof(CollectiveCell, last_complete_ns), sizeof(WindowRecord), offsetof(WindowRecord, flags),
+    offsetof(WindowRecord, max_micro_steps), offsetof(WindowRecord, late_reductions),
+    offsetof(WindowRecord, failed_collectives), offsetof(WindowRecord, gradient_bytes), offsetof(WindowRecord, exposed_ns),
+    offsetof(WindowRecord, policy_version), sizeof(WindowSlot), offsetof(WindowSlot, words), sizeof(EventSlot),
+    offsetof(EventSlot, what), offsetof(EventSlot, value));
 
 }  // namespace gradgate::page
 

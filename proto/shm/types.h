@@ -78,9 +78,8 @@ constexpr std::string_view Name(GroupRole role) {
 }
 
 constexpr std::string_view Name(CollectiveOp op) {
-  constexpr std::string_view kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                         "reduce",     "gather",         "scatter",    "all_to_all",
-                                         "barrier",    "send",           "recv"};
+  constexpr std::string_view kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather",
+                                         "scatter",    "all_to_all",     "barrier",    "send",      "recv"};
   return static_cast<uint32_t>(op) < kCollectiveOpCount ? kNames[static_cast<uint32_t>(op)] : "invalid";
 }
 

@@ -18,7 +18,7 @@ class CallbackStore : public Store {
 
   Status Set(const std::string& key, std::string_view value, int64_t timeout_ns) override {
     const gg_status_t code = callbacks_.set(callbacks_.user, key.c_str(), value.data(), value.size(), timeout_ns);
-    return code == GG_OK ? OkStatus() : Failed(code, "set", key);
+    return code == GG_OK ? OkStatus() : Failed(Code::kUnavailable, code, "set", key);
   }
 
   Status Get(const std::string& key, int64_t timeout_ns, std::string* value) override {
@@ -29,7 +29,7 @@ class CallbackStore : public Store {
       buffer.resize(bytes);
       code = callbacks_.get(callbacks_.user, key.c_str(), buffer.data(), buffer.size(), &bytes, timeout_ns);
     }
-    if (code != GG_OK) return Failed(code, "get", key);
+    if (code != GG_OK) return Failed(code == GG_NOT_FOUND ? Code::kNotFound : Code::kUnavailable, code, "get", key);
     if (bytes > buffer.size()) return Internal("the store's value for \"" + key + "\" has " + std::to_string(bytes) + " bytes");
     buffer.resize(bytes);
     *value = std::move(buffer);
@@ -39,8 +39,7 @@ class CallbackStore : public Store {
  private:
   static constexpr size_t kMaxValueBytes = 64 << 10;
 
-  static Status Failed(gg_status_t code, const char* call, const std::string& key) {
-    const Code known = code == GG_NOT_FOUND ? Code::kNotFound : Code::kUnavailable;
+  static Status Failed(Code known, gg_status_t code, const char* call, const std::string& key) {
     return {known, std::string("the caller's store: ") + call + "(\"" + key + "\") returned " + gg_status_name(code)};
   }
 

@@ -116,7 +116,7 @@ Status CreateSession(const gg_session_options* in, gg_session** out) {
   return created;
 }
 
-gg_window ToC(const WindowReport& report) {
+gg_window ToC(const ClosedWindow& report) {
   return {sizeof(gg_window),          static_cast<gg_window_kind>(report.kind),
           report.window_index,        report.micro_steps,
           report.min_micro_steps,     report.max_micro_steps,
@@ -322,7 +322,7 @@ gg_status_t gg_step_begin(gg_session* session, gg_window* window, gg_error* erro
     if (!session) return IsNull("session");
     const Status checked = gradgate::CheckWindow(window);
     if (!checked.ok()) return checked;
-    gradgate::WindowReport report;
+    gradgate::ClosedWindow report;
     const Status reduced = session->session->BeforeStep(&report);
     return reduced.ok() && window ? gradgate::WriteStruct(gradgate::ToC(report), "window", window) : reduced;
   });
@@ -334,7 +334,7 @@ gg_status_t gg_flush(gg_session* session, uint32_t divisor, uint32_t* flushed, g
     if (!flushed) return IsNull("flushed");
     const Status checked = gradgate::CheckWindow(window);
     if (!checked.ok()) return checked;
-    gradgate::WindowReport report;
+    gradgate::ClosedWindow report;
     bool any = false;
     const Status reduced = session->session->Flush(divisor, &any, &report);
     if (!reduced.ok()) return reduced;

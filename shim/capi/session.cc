@@ -355,7 +355,7 @@ Status Session::ScaleAtClose(uint32_t divisor) {
   return OkStatus();
 }
 
-Status Session::FinishWindow(uint32_t divisor, bool stepping, WindowReport* report) {
+Status Session::FinishWindow(uint32_t divisor, bool stepping, ClosedWindow* report) {
   if (rounds_) {
     const Status reduced = ReduceToTheEnd(divisor);
     if (!reduced.ok()) return FailWindow(reduced);
@@ -379,14 +379,14 @@ Status Session::FinishWindow(uint32_t divisor, bool stepping, WindowReport* repo
   return scaled;
 }
 
-Status Session::BeforeStep(WindowReport* report) {
+Status Session::BeforeStep(ClosedWindow* report) {
   if (closed_ || guard_->forked()) return CheckUsable();
   const Decision decision = engine_.BeforeStep();
   if (decision.action == Action::kRefuse) return Refused(decision);
   return FinishWindow(0, true, report);
 }
 
-Status Session::Flush(uint32_t divisor, bool* flushed, WindowReport* report) {
+Status Session::Flush(uint32_t divisor, bool* flushed, ClosedWindow* report) {
   if (closed_ || guard_->forked()) return CheckUsable();
   const Decision decision = engine_.BeforeStep();
   if (decision.action == Action::kRefuse) return Refused(decision);
@@ -394,7 +394,7 @@ Status Session::Flush(uint32_t divisor, bool* flushed, WindowReport* report) {
     *flushed = false;
     return OkStatus();
   }
-  WindowReport own;
+  ClosedWindow own;
   const Status finished = FinishWindow(divisor, true, &own);
   *flushed = finished.ok() && own.max_micro_steps > 0;
   if (report) *report = own;
@@ -440,7 +440,7 @@ page::WindowRecord Session::MakeRecord(const WindowCounts& counts, WindowKind ki
 }
 
 // Publishes the window and begins the next. `stepped`: an optimizer step follows, or none was due.
-void Session::CloseWindow(bool stepped, bool failed, WindowReport* report) {
+void Session::CloseWindow(bool stepped, bool failed, ClosedWindow* report) {
   const WindowKind kind = engine_.kind();
   WindowCounts counts = engine_.counts();
   if (engine_.state() != WindowEngine::State::kFailed) (void)engine_.Close(&counts);

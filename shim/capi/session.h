@@ -59,7 +59,7 @@ struct SessionOptions {
   void* log_user = nullptr;
 };
 
-struct WindowReport {
+struct ClosedWindow {
   WindowKind kind = WindowKind::kUnspecified;
   uint64_t window_index = 0;
   uint32_t micro_steps = 0;
@@ -82,8 +82,8 @@ class Session {
   Status GradientReady(uint32_t tensor);
   Status EndMicroStep();
   Status AbandonMicroStep();
-  Status BeforeStep(WindowReport* report);
-  Status Flush(uint32_t divisor, bool* flushed, WindowReport* report);
+  Status BeforeStep(ClosedWindow* report);
+  Status Flush(uint32_t divisor, bool* flushed, ClosedWindow* report);
   Status Close();
 
   const Reducer& reducer() const { return reducer_; }
@@ -102,12 +102,12 @@ class Session {
   RoundInput NextRound(bool contributes, bool closes, uint32_t divisor) const;
   double Divisor(int64_t items, int64_t active_ranks) const;
   Status FinishRound();
-  Status FinishWindow(uint32_t divisor, bool stepping, WindowReport* report);
+  Status FinishWindow(uint32_t divisor, bool stepping, ClosedWindow* report);
   Status ReduceToTheEnd(uint32_t divisor);
   Status ScaleAtClose(uint32_t divisor);
   Status CheckDivisor(uint32_t divisor) const;
   void CountMicroStepEnd(int64_t now_ns);
-  void CloseWindow(bool stepped, bool failed, WindowReport* report);
+  void CloseWindow(bool stepped, bool failed, ClosedWindow* report);
   page::WindowRecord MakeRecord(const WindowCounts& counts, WindowKind kind) const;
   uint32_t IntendedReductions(uint32_t max_micro_steps) const;
   Status FailWindow(Status status);

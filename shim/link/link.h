@@ -4,7 +4,8 @@
 //
 //   no daemon ──try, once a second──► connected, Hello sent ──Welcome──► welcomed
 //       ▲                                   │ Reject, end of file, garbage │
-//       └───────────────────────────────────┴──────────────────────────────┘   (after Reject: 60 s; when the daemon was full: 5 s)
+//       └───────────────────────────────────┴──────────────────────────────┘   (after Reject: a minute,
+//                                                                                   5 s if the daemon was full)
 //
 // A connection that ends is tried again at the next Poll, but never sooner than a second after the last try. The peer's uid
 // must be ours, root's, or GRADGATE_DAEMON_UID. Thread class: loop's thread, except welcomed() (any). Fork: the socket is

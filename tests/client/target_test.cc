@@ -54,8 +54,8 @@ TEST(ParseTarget, TellsThisMachineFromOthers) {
     EXPECT_TRUE(target->loopback) << text;
     EXPECT_EQ(target->GrpcName(), std::string("dns:///") + text);
   }
-  for (const char* text :
-       {"127.evil.org:1", "127.0.0.1.evil.org:1", "node2:9766", "10.0.0.1:9766", "[::2]:9766", "0.0.0.0:1"}) {
+  for (const char* text : {"127.evil.org:1", "127.0.0.+1:1", "127.0.0.:1", "127.0.0.1.evil.org:1", "node2:9766",
+                           "10.0.0.1:9766", "[::2]:9766", "0.0.0.0:1"}) {
     const auto target = ParseTarget(text);
     ASSERT_TRUE(target.ok()) << target.status();
     EXPECT_FALSE(target->loopback) << text;

@@ -20,8 +20,8 @@
  *   5. Thread classes: "setup only" = one thread, no other call on the handle at the same time, may block;
  *      "loop thread" = one thread at a time per session; "any thread" = no restriction.
  *   6. Times are int64 nanoseconds. A deadline of 0 means the default; there is no infinite wait.
- *   7. After fork(), the handles of the parent are dead in the child: every call returns GG_FAILED_PRECONDITION, and nothing the
- *      child does reaches the parent's counts or its link to the daemon.
+ *   7. After fork(), the handles of the parent are dead in the child: every call returns GG_FAILED_PRECONDITION, and nothing
+ * the child does reaches the parent's counts or its link to the daemon.
  *
  * What never fails training: the daemon and the stats page. Trouble there is a warning and a counter.
  */
@@ -56,15 +56,15 @@ GG_API const char* gg_version(void);
 typedef int32_t gg_status_t;
 enum {
   GG_OK = 0,
-  GG_INVALID_ARGUMENT = 3,     /* the message names the value and the remedy */
-  GG_DEADLINE_EXCEEDED = 4,    /* the message names the ranks that did not come */
+  GG_INVALID_ARGUMENT = 3,  /* the message names the value and the remedy */
+  GG_DEADLINE_EXCEEDED = 4, /* the message names the ranks that did not come */
   GG_NOT_FOUND = 5,
   GG_RESOURCE_EXHAUSTED = 8,
-  GG_FAILED_PRECONDITION = 9,  /* the call does not fit the session's state */
-  GG_ABORTED = 10,             /* ranks disagree; the message names them */
+  GG_FAILED_PRECONDITION = 9, /* the call does not fit the session's state */
+  GG_ABORTED = 10,            /* ranks disagree; the message names them */
   GG_UNIMPLEMENTED = 12,
   GG_INTERNAL = 13,
-  GG_UNAVAILABLE = 14          /* a peer's connection broke; the message names the ranks */
+  GG_UNAVAILABLE = 14 /* a peer's connection broke; the message names the ranks */
 };
 
 /* Text of the last failure of the call it was passed to. Owned by the caller; written only on failure. */
@@ -84,19 +84,20 @@ typedef struct gg_store gg_store;
 
 typedef struct gg_store_options {
   uint32_t struct_size;
-  uint32_t serve;       /* tcp: 1 on the one rank that hosts the store; a thread of that process serves it */
-  const char* url;      /* "file:///a/shared/directory" (made if missing, must be new for each run) or "tcp://host:port" */
-  int64_t deadline_ns;  /* to connect; default 60 s */
+  uint32_t serve;      /* tcp: 1 on the one rank that hosts the store; a thread of that process serves it */
+  const char* url;     /* "file:///a/shared/directory" (made if missing, must be new for each run) or "tcp://host:port" */
+  int64_t deadline_ns; /* to connect; default 60 s */
 } gg_store_options;
-#define GG_STORE_OPTIONS_INIT {sizeof(gg_store_options), 0, NULL, 0}
+#define GG_STORE_OPTIONS_INIT \
+  { sizeof(gg_store_options), 0, NULL, 0 }
 
 /* Opens a store by its URL.
  * Setup only; blocks up to deadline_ns. The caller owns *out and keeps it longer than the transports and sessions that use it.
  * GG_INVALID_ARGUMENT: URL. GG_DEADLINE_EXCEEDED, GG_UNAVAILABLE: the host does not answer; the address cannot be bound. */
 GG_API gg_status_t gg_store_open(const gg_store_options* options, gg_store** out, gg_error* error);
 
-/* A store of the caller's, such as torch's. Callbacks are called on the thread that called into gradgate, no lock held; they may block until
- * deadline_ns (relative, > 0) and must not call gradgate. */
+/* A store of the caller's, such as torch's. Callbacks are called on the thread that called into gradgate, no lock held; they
+ * may block until deadline_ns (relative, > 0) and must not call gradgate. */
 typedef struct gg_store_callbacks {
   uint32_t struct_size;
   uint32_t reserved;
@@ -106,7 +107,8 @@ typedef struct gg_store_callbacks {
   /* Reads a value into buffer[capacity] and its full size into *value_bytes. GG_NOT_FOUND: not there within deadline_ns. */
   gg_status_t (*get)(void* user, const char* key, void* buffer, size_t capacity, size_t* value_bytes, int64_t deadline_ns);
 } gg_store_callbacks;
-#define GG_STORE_CALLBACKS_INIT {sizeof(gg_store_callbacks), 0, NULL, NULL, NULL}
+#define GG_STORE_CALLBACKS_INIT \
+  { sizeof(gg_store_callbacks), 0, NULL, NULL, NULL }
 
 /* Wraps the caller's store. Setup only; does not block. `callbacks` is copied, `user` must outlive *out.
  * GG_INVALID_ARGUMENT: a callback is NULL. */
@@ -124,17 +126,18 @@ typedef struct gg_gloo_options {
   uint32_t rank;
   uint32_t world_size;
   uint32_t reserved;
-  gg_store* store;          /* required; used while connecting */
+  gg_store* store;            /* required; used while connecting */
   const char* interface_name; /* NULL: GLOO_SOCKET_IFNAME, else the interface of this host's name, else loopback */
-  const char* group_name;   /* distinguishes several groups on one store; NULL: "dp" */
-  int64_t deadline_ns;      /* to connect all ranks; default 60 s */
+  const char* group_name;     /* distinguishes several groups on one store; NULL: "dp" */
+  int64_t deadline_ns;        /* to connect all ranks; default 60 s */
 } gg_gloo_options;
-#define GG_GLOO_OPTIONS_INIT {sizeof(gg_gloo_options), 0, 1, 0, NULL, NULL, NULL, 0}
+#define GG_GLOO_OPTIONS_INIT \
+  { sizeof(gg_gloo_options), 0, 1, 0, NULL, NULL, NULL, 0 }
 
 /* Connects all ranks of a group over Gloo (TCP). Gloo's collectives block, so the transport runs them on a thread of its own.
  * Setup only; blocks up to deadline_ns. The caller owns *out and keeps it longer than the sessions that use it.
- * GG_INVALID_ARGUMENT: rank or world size. GG_DEADLINE_EXCEEDED: names the ranks that did not come. GG_UNAVAILABLE: no such interface.
- * GG_UNIMPLEMENTED: the library was built without Gloo. */
+ * GG_INVALID_ARGUMENT: rank or world size. GG_DEADLINE_EXCEEDED: names the ranks that did not come. GG_UNAVAILABLE: no such
+ * interface. GG_UNIMPLEMENTED: the library was built without Gloo. */
 GG_API gg_status_t gg_transport_open_gloo(const gg_gloo_options* options, gg_transport** out, gg_error* error);
 
 GG_API void gg_transport_destroy(gg_transport* transport);
@@ -168,8 +171,8 @@ enum {
 
 /* One parameter's gradient, dense and contiguous. */
 typedef struct gg_tensor {
-  const char* name;       /* for messages; copied */
-  void* gradient;         /* the caller's memory, copied to and from buckets; NULL: the session allocates it as a view of a bucket */
+  const char* name; /* for messages; copied */
+  void* gradient;   /* the caller's memory, copied to and from buckets; NULL: the session allocates it as a view of a bucket */
   uint64_t element_count; /* > 0 */
   gg_dtype dtype;
   uint32_t reserved;
@@ -178,20 +181,20 @@ typedef struct gg_tensor {
 typedef uint32_t gg_severity;
 enum { GG_SEVERITY_INFO = 0, GG_SEVERITY_WARNING = 1 };
 
-/* Receives messages for people. Called on the thread that called into gradgate, no lock held; must not call gradgate. `reason` is a
- * stable short code such as "ranks_disagree"; each reason is told once, later ones are only counted. */
+/* Receives messages for people. Called on the thread that called into gradgate, no lock held; must not call gradgate. `reason`
+ * is a stable short code such as "ranks_disagree"; each reason is told once, later ones are only counted. */
 typedef void (*gg_log_function)(void* user, gg_severity severity, const char* reason, const char* message);
 
 typedef struct gg_session_options {
   uint32_t struct_size;
-  uint32_t accumulate;      /* micro-steps per window; default 1 */
+  uint32_t accumulate; /* micro-steps per window; default 1 */
   gg_mode mode;
   gg_windows windows;
   gg_divide divide;
-  uint32_t strict;          /* 1: whatever would be a warning about ranks that differ is an error on all ranks */
-  uint32_t rank;            /* default: the transport's */
-  uint32_t world_size;      /* default: the transport's, else 1 */
-  int32_t local_rank;       /* < 0 : from LOCAL_RANK, SLURM_LOCALID, OMPI_COMM_WORLD_LOCAL_RANK, else the rank */
+  uint32_t strict;     /* 1: whatever would be a warning about ranks that differ is an error on all ranks */
+  uint32_t rank;       /* default: the transport's */
+  uint32_t world_size; /* default: the transport's, else 1 */
+  int32_t local_rank;  /* < 0 : from LOCAL_RANK, SLURM_LOCALID, OMPI_COMM_WORLD_LOCAL_RANK, else the rank */
   uint32_t tensor_count;
   const gg_tensor* tensors; /* in order of registration (the order of the forward); same on all ranks */
   gg_store* store;          /* required when world_size > 1 */
@@ -201,21 +204,21 @@ typedef struct gg_session_options {
   uint64_t bucket_bytes;    /* upper bound of a bucket (one tensor may exceed it); default 25 MiB */
   int64_t deadline_ns;      /* for each window's reduction, naming of missing ranks included; default 300 s */
   int64_t handshake_deadline_ns; /* default 60 s */
-  gg_log_function log;      /* NULL: one line on stderr */
+  gg_log_function log;           /* NULL: one line on stderr */
   void* log_user;
 } gg_session_options;
 #define GG_SESSION_OPTIONS_INIT \
-  {sizeof(gg_session_options), 0, 0, 0, 0, 0, 0, 0, -1, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, NULL, NULL}
+  { sizeof(gg_session_options), 0, 0, 0, 0, 0, 0, 0, -1, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, NULL, NULL }
 
-/* Creates a session: allocates buckets, shakes hands with all ranks through the store, makes the stats page, looks for the daemon.
- * GRADGATE=off|audit|enforce (default enforce) must be the same on all ranks: off and audit reduce at every micro-step.
+/* Creates a session: allocates buckets, shakes hands with all ranks through the store, makes the stats page, looks for the
+ * daemon. GRADGATE=off|audit|enforce (default enforce) must be the same on all ranks: off and audit reduce at every micro-step.
  * Setup only; blocks up to handshake_deadline_ns. Store and transport are borrowed and must outlive the session.
- * GG_INVALID_ARGUMENT: the option named. GG_DEADLINE_EXCEEDED: "no gradgate on ranks […]". GG_ABORTED: ranks with another version or configuration,
- * named with what differs. */
+ * GG_INVALID_ARGUMENT: the option named. GG_DEADLINE_EXCEEDED: "no gradgate on ranks […]". GG_ABORTED: ranks with another
+ * version or configuration, named with what differs. */
 GG_API gg_status_t gg_session_create(const gg_session_options* options, gg_session** out, gg_error* error);
 
-/* The memory of a tensor's gradient: the caller's, or the session's view, zeroed at creation and valid until gg_session_destroy.
- * Any thread. GG_INVALID_ARGUMENT: index. */
+/* The memory of a tensor's gradient: the caller's, or the session's view, zeroed at creation and valid until
+ * gg_session_destroy. Any thread. GG_INVALID_ARGUMENT: index. */
 GG_API gg_status_t gg_session_gradient(gg_session* session, uint32_t tensor, void** out, gg_error* error);
 
 /* --- The loop ----------------------------------------------------------------------------------------------------------- */
@@ -226,29 +229,33 @@ enum { GG_LAST_BY_COUNT = 0, GG_LAST_NO = 1, GG_LAST_YES = 2 };
 
 typedef struct gg_micro_step {
   uint32_t struct_size;
-  uint32_t last;       /* GG_LAST_…: whether this micro-step closes its window; BY_COUNT: the accumulate-th does */
-  int64_t item_count;  /* items (tokens, boxes) whose losses were summed; 0 to GG_MAX_ITEM_COUNT; only with GG_DIVIDE_ITEMS */
+  uint32_t last;      /* GG_LAST_…: whether this micro-step closes its window; BY_COUNT: the accumulate-th does */
+  int64_t item_count; /* items (tokens, boxes) whose losses were summed; 0 to GG_MAX_ITEM_COUNT; only with GG_DIVIDE_ITEMS */
 } gg_micro_step;
-#define GG_MICRO_STEP_INIT {sizeof(gg_micro_step), GG_LAST_BY_COUNT, 0}
+#define GG_MICRO_STEP_INIT \
+  { sizeof(gg_micro_step), GG_LAST_BY_COUNT, 0 }
 
 /* Begins a micro-step: call before the forward. *boundary is 1 if gradients will be reduced during this micro-step.
- * Loop thread; does not block, unless the previous window was reduced and not stepped: then up to deadline_ns. A suppressed micro-step
- * makes no system call but one try a second to reach an absent daemon. `micro_step` may be NULL.
- * GG_FAILED_PRECONDITION: the previous micro-step has not ended, or the session has failed or is closed. GG_INVALID_ARGUMENT: field. */
-GG_API gg_status_t gg_micro_step_begin(gg_session* session, const gg_micro_step* micro_step, uint32_t* boundary, gg_error* error);
+ * Loop thread; does not block, unless the previous window was reduced and not stepped: then up to deadline_ns. A suppressed
+ * micro-step makes no system call but one try a second to reach an absent daemon. `micro_step` may be NULL.
+ * GG_FAILED_PRECONDITION: the previous micro-step has not ended, or the session has failed or is closed. GG_INVALID_ARGUMENT:
+ * field. */
+GG_API gg_status_t gg_micro_step_begin(gg_session* session, const gg_micro_step* micro_step, uint32_t* boundary,
+                                       gg_error* error);
 
-/* Tells that a tensor's gradient of this micro-step is complete, in any order. In a boundary micro-step a bucket whose last gradient arrives
- * is launched; the tensor must not be touched until gg_step_begin (gg_micro_step_end, if every micro-step reduces) has returned.
- * Loop thread; does not block. GG_FAILED_PRECONDITION: outside a micro-step, or twice in one. GG_INVALID_ARGUMENT: index. */
+/* Tells that a tensor's gradient of this micro-step is complete, in any order. In a boundary micro-step a bucket whose last
+ * gradient arrives is launched; the tensor must not be touched until gg_step_begin (gg_micro_step_end, if every micro-step
+ * reduces) has returned. Loop thread; does not block. GG_FAILED_PRECONDITION: outside a micro-step, or twice in one.
+ * GG_INVALID_ARGUMENT: index. */
 GG_API gg_status_t gg_gradient_ready(gg_session* session, uint32_t tensor, gg_error* error);
 
-/* Ends a micro-step: call after the backward. Launches what gg_gradient_ready has not (tensors that got no gradient take part as they are).
- * Loop thread; blocks only where every micro-step reduces, up to deadline_ns. Errors: as gg_step_begin. */
+/* Ends a micro-step: call after the backward. Launches what gg_gradient_ready has not (tensors that got no gradient take part
+ * as they are). Loop thread; blocks only where every micro-step reduces, up to deadline_ns. Errors: as gg_step_begin. */
 GG_API gg_status_t gg_micro_step_end(gg_session* session, gg_error* error);
 
-/* Undoes gg_micro_step_begin for a micro-step that failed before it added to a gradient (out of memory in the forward, say) and will be
- * tried again: the window is as before. Loop thread; does not block. GG_FAILED_PRECONDITION: outside a micro-step, or a gradient was
- * told ready. */
+/* Undoes gg_micro_step_begin for a micro-step that failed before it added to a gradient (out of memory in the forward, say) and
+ * will be tried again: the window is as before. Loop thread; does not block. GG_FAILED_PRECONDITION: outside a micro-step, or a
+ * gradient was told ready. */
 GG_API gg_status_t gg_micro_step_abandon(gg_session* session, gg_error* error);
 
 typedef uint32_t gg_window_kind;
@@ -267,21 +274,22 @@ typedef struct gg_window {
   uint32_t disagreed;       /* 1: ranks brought different numbers where equal ones were declared */
   int64_t item_count;       /* over all ranks; 0 unless GG_DIVIDE_ITEMS */
 } gg_window;
-#define GG_WINDOW_INIT {sizeof(gg_window), 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define GG_WINDOW_INIT \
+  { sizeof(gg_window), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/* The optimizer is about to step: call on all ranks before each step. Closes the window; gradients not reduced yet are reduced now,
- * late; a rank without data takes part with zeros. On GG_OK every gradient holds the same reduced values on all ranks; on any
- * other status the optimizer must not step. `window` may be NULL.
- * Loop thread; blocks up to deadline_ns. GG_FAILED_PRECONDITION: inside a micro-step. GG_DEADLINE_EXCEEDED, GG_UNAVAILABLE: names the ranks that
- * did not come. GG_ABORTED: ranks disagree, named. After these three the session has failed: only stats, close and destroy work. */
+/* The optimizer is about to step: call on all ranks before each step. Closes the window; gradients not reduced yet are reduced
+ * now, late; a rank without data takes part with zeros. On GG_OK every gradient holds the same reduced values on all ranks; on
+ * any other status the optimizer must not step. `window` may be NULL. Loop thread; blocks up to deadline_ns.
+ * GG_FAILED_PRECONDITION: inside a micro-step. GG_DEADLINE_EXCEEDED, GG_UNAVAILABLE: names the ranks that did not come.
+ * GG_ABORTED: ranks disagree, named. After these three the session has failed: only stats, close and destroy work. */
 GG_API gg_status_t gg_step_begin(gg_session* session, gg_window* window, gg_error* error);
 
-/* Closes what is left at the end of the data, on all ranks: while (gg_flush(…) == GG_OK && flushed) step. *flushed is 1 if this rank or any
- * other brought micro-steps; gradients are then reduced and ready for a step (without another gg_step_begin). It is 0 on all ranks at once,
- * when none has data left: a rank whose data ends early goes on taking part, with zeros, in the windows of those that still train.
- * divisor: the loops divided each loss by it, so gradients are multiplied by divisor / micro_steps; 0: leave them. It needs equal numbers of
- * micro-steps, the same divisor on all ranks, and a window whose end was not told by GG_LAST_YES; else GG_FAILED_PRECONDITION on all.
- * Loop thread; blocks up to deadline_ns. Errors: as gg_step_begin. */
+/* Closes what is left at the end of the data, on all ranks: while (gg_flush(…) == GG_OK && flushed) step. *flushed is 1 if this
+ * rank or any other brought micro-steps; gradients are then reduced and ready for a step (without another gg_step_begin). It is
+ * 0 on all ranks at once, when none has data left: a rank whose data ends early goes on taking part, with zeros, in the windows
+ * of those that still train. divisor: the loops divided each loss by it, so gradients are multiplied by divisor / micro_steps;
+ * 0: leave them. It needs equal numbers of micro-steps, the same divisor on all ranks, and a window whose end was not told by
+ * GG_LAST_YES; else GG_FAILED_PRECONDITION on all. Loop thread; blocks up to deadline_ns. Errors: as gg_step_begin. */
 GG_API gg_status_t gg_flush(gg_session* session, uint32_t divisor, uint32_t* flushed, gg_window* window, gg_error* error);
 
 /* --- Counts ------------------------------------------------------------------------------------------------------------- */
@@ -332,7 +340,8 @@ typedef struct gg_stats {
   uint64_t micro_step_ns;
   uint64_t window_ns;
 } gg_stats;
-#define GG_STATS_INIT {sizeof(gg_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define GG_STATS_INIT \
+  { sizeof(gg_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Any thread; does not block; each number is exact, no two need be from the same instant. GG_INVALID_ARGUMENT: NULL. */
 GG_API gg_status_t gg_stats_get(gg_session* session, gg_stats* out, gg_error* error);
@@ -355,10 +364,12 @@ typedef struct gg_collective_stats {
   uint64_t unknown; /* completion cannot be observed */
   uint64_t duration_ns;
 } gg_collective_stats;
-#define GG_COLLECTIVE_STATS_INIT {sizeof(gg_collective_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define GG_COLLECTIVE_STATS_INIT \
+  { sizeof(gg_collective_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* As gg_stats_get. GG_INVALID_ARGUMENT: group or op. */
-GG_API gg_status_t gg_collective_stats_get(gg_session* session, gg_group group, gg_op op, gg_collective_stats* out, gg_error* error);
+GG_API gg_status_t gg_collective_stats_get(gg_session* session, gg_group group, gg_op op, gg_collective_stats* out,
+                                           gg_error* error);
 
 /* Number of buckets the tensors were laid out in. Any thread; 0 for NULL. */
 GG_API uint32_t gg_session_bucket_count(const gg_session* session);
@@ -367,8 +378,8 @@ GG_API uint32_t gg_session_bucket_count(const gg_session* session);
  * Setup only; blocks at most 0.2 s, to tell the other ranks. GG_FAILED_PRECONDITION: inside a micro-step. Twice is fine. */
 GG_API gg_status_t gg_session_close(gg_session* session, gg_error* error);
 
-/* Frees the session and the gradients it allocated. Setup only; waits for collectives in flight up to deadline_ns. A session that was not
- * closed reads to the daemon as a trainer that was lost. */
+/* Frees the session and the gradients it allocated. Setup only; waits for collectives in flight up to deadline_ns. A session
+ * that was not closed reads to the daemon as a trainer that was lost. */
 GG_API void gg_session_destroy(gg_session* session);
 
 #ifdef __cplusplus

@@ -300,8 +300,8 @@ class Session {
     return window;
   }
 
-  // At the end of the data, on all ranks: `while (session.flush()) optimizer.step();` closes what is left and ends, on all ranks
-  // together, when none has data. divisor: what the loops divided each loss by, see gg_flush; 0: leave.
+  // At the end of the data, on all ranks: `while (session.flush()) optimizer.step();` closes what is left and ends, on all
+  // ranks together, when none has data. divisor: what the loops divided each loss by, see gg_flush; 0: leave.
   std::optional<gg_window> flush(uint32_t divisor = 0) {
     state_->ThrowPending();
     uint32_t flushed = 0;

@@ -5,12 +5,12 @@
 
 #include "gradgate/gradgate.h"
 
-#define CHECK(condition)                                              \
-  do {                                                                \
-    if (!(condition)) {                                               \
+#define CHECK(condition)                                                         \
+  do {                                                                           \
+    if (!(condition)) {                                                          \
       fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, error.message); \
-      return 1;                                                       \
-    }                                                                 \
+      return 1;                                                                  \
+    }                                                                            \
   } while (0)
 
 #define LOAD(name)                                      \

@@ -139,7 +139,7 @@ void RunRank(const Plan& plan, uint32_t rank, Session& session) {
       const Status ended = session.EndMicroStep();
       ASSERT_TRUE(ended.ok()) << ended.message();
     }
-    WindowReport report;
+    ClosedWindow report;
     const Status reduced = session.BeforeStep(&report);
     ASSERT_TRUE(reduced.ok()) << reduced.message();
     ASSERT_EQ(report.window_index, window);

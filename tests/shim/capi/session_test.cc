@@ -31,7 +31,7 @@ TEST(Session, FullWindowReducesOnceAtItsBoundary) {
   Job job(2);
   job.Run(nullptr, [](uint32_t rank, Session& session) {
     for (int i = 1; i <= 4; ++i) ASSERT_TRUE(AddMicroStep(session, Scale(rank) * i).ok());
-    WindowReport report;
+    ClosedWindow report;
     ASSERT_TRUE(session.BeforeStep(&report).ok());
     EXPECT_EQ(Gradient(session), 55.0);
     EXPECT_EQ(report.kind, WindowKind::kFull);
@@ -88,7 +88,7 @@ TEST(Session, StepOnUnreducedGradientsIsReducedLate) {
   Job job(2);
   job.Run(nullptr, [](uint32_t rank, Session& session) {
     for (int i = 1; i <= 2; ++i) ASSERT_TRUE(AddMicroStep(session, Scale(rank) * i).ok());
-    WindowReport report;
+    ClosedWindow report;
     ASSERT_TRUE(session.BeforeStep(&report).ok());
     EXPECT_EQ(Gradient(session), 16.5);
     EXPECT_TRUE(report.late);
@@ -103,7 +103,7 @@ TEST(Session, LookedAheadLastReducesInTime) {
   job.Run(nullptr, [](uint32_t rank, Session& session) {
     ASSERT_TRUE(AddMicroStep(session, Scale(rank)).ok());
     ASSERT_TRUE(AddMicroStep(session, 2 * Scale(rank), Last::kYes).ok());
-    WindowReport report;
+    ClosedWindow report;
     ASSERT_TRUE(session.BeforeStep(&report).ok());
     EXPECT_EQ(Gradient(session), 16.5);
     EXPECT_FALSE(report.late);
@@ -226,7 +226,7 @@ TEST(Session, VariableWindowsAreExactInBothModes) {
         },
         [](uint32_t rank, Session& session) {
           for (uint32_t i = 1; i <= 3 + rank; ++i) ASSERT_TRUE(AddMicroStep(session, Scale(rank) * i).ok());
-          WindowReport report;
+          ClosedWindow report;
           ASSERT_TRUE(session.BeforeStep(&report).ok());
           EXPECT_EQ(Gradient(session), (6.0 + 100.0) / 2);
           EXPECT_EQ(report.min_micro_steps, 3u);
@@ -243,7 +243,7 @@ TEST(Session, UnequalRanksAreNamedAndStillExact) {
     for (int window = 0; window < 2; ++window) {
       Gradient(session) = 0;
       for (uint32_t i = 1; i <= 3 + rank; ++i) ASSERT_TRUE(AddMicroStep(session, Scale(rank) * i).ok());
-      WindowReport report;
+      ClosedWindow report;
       ASSERT_TRUE(session.BeforeStep(&report).ok());
       EXPECT_EQ(Gradient(session), 53.0);
       EXPECT_TRUE(report.disagreed);
@@ -287,7 +287,7 @@ TEST(Session, RankWithoutDataBringsZerosWhateverItsMemoryHolds) {
         [](uint32_t rank, Session& session) {
           Gradient(session) = rank == 1 ? 999.0 : 0.0;
           for (int i = 1; rank == 0 && i <= 2; ++i) ASSERT_TRUE(AddMicroStep(session, 50.0 + 10 * (i - 1)).ok());
-          WindowReport report;
+          ClosedWindow report;
           ASSERT_TRUE(session.BeforeStep(&report).ok());
           EXPECT_EQ(Gradient(session), 55.0);
           EXPECT_EQ(report.kind, rank == 0 ? WindowKind::kPartial : WindowKind::kEmpty);
@@ -307,7 +307,7 @@ TEST(Session, DivideByActiveRanks) {
         },
         [](uint32_t rank, Session& session) {
           for (int i = 0; rank == 1 && i < 2; ++i) ASSERT_TRUE(AddMicroStep(session, 50.0 + 10 * i).ok());
-          WindowReport report;
+          ClosedWindow report;
           ASSERT_TRUE(session.BeforeStep(&report).ok());
           EXPECT_EQ(Gradient(session), 110.0);
           EXPECT_EQ(report.active_ranks, 1u);
@@ -328,7 +328,7 @@ TEST(Session, DivideByItemsIsTheMeanOverItemsOfAllRanks) {
         [](uint32_t rank, Session& session) {
           ASSERT_TRUE(AddMicroStep(session, rank == 0 ? 1 : 2, Last::kByCount, rank == 0 ? 1 : 2).ok());
           ASSERT_TRUE(AddMicroStep(session, rank == 0 ? 9 : 20, Last::kByCount, rank == 0 ? 3 : 4).ok());
-          WindowReport report;
+          ClosedWindow report;
           ASSERT_TRUE(session.BeforeStep(&report).ok());
           EXPECT_EQ(Gradient(session), 3.2);
           EXPECT_EQ(report.item_count, 10);
@@ -373,7 +373,7 @@ TEST(Session, WithoutTensorsNothingIsIntended) {
 TEST(Session, NobodyHasDataNothingIsReduced) {
   Job job(2);
   job.Run(nullptr, [](uint32_t, Session& session) {
-    WindowReport report;
+    ClosedWindow report;
     ASSERT_TRUE(session.BeforeStep(&report).ok());
     EXPECT_EQ(report.kind, WindowKind::kEmpty);
     EXPECT_EQ(report.max_micro_steps, 0u);
