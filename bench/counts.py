@@ -82,8 +82,8 @@ def section(build_dir: pathlib.Path) -> list[Row]:
             rows.append(figures.at_most(NAMES[what], value, "", limit, None))
     for name, value in steps.items():
         share = 100 * work["window"] / value
-        rows.append(figures.at_most(f"  share of the step's, {name}", share, "%", 0.1, None))
-        rows.append(figures.told("    the step's instructions", f"{value:,.0f}", value))
+        rows.append(figures.at_most(f"share of the step's, {name}", share, "%", 0.1, None))
+        rows.append(figures.told(f"  instructions of the step, {name.split(',')[0]}", f"{value:,.0f}", value))
     return rows
 
 

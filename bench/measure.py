@@ -97,8 +97,8 @@ def reducer(context: Context) -> list[Row]:
         for ours, raw, what, limit in (
             ("views_sum", "raw", "views, sum, of Gloo's rate", 0.95),
             ("views_mean", "raw", "views, mean, of Gloo's rate", 0.95),
-            ("views_mean", "raw_mean", "  of Gloo's, a ballot and a division ³", None),
-            ("copies", "raw_copies", "copies, of Gloo's with the same copies ³", None),
+            ("views_mean", "raw_mean", "of Gloo's, ballot and division ³", None),
+            ("copies", "raw_copies", "copies, of Gloo's with copies ³", None),
         ):
             ours_series, raw_series = told[f"{ours}_{mib}mib"], told[f"{raw}_{mib}mib"]
             values = figures.ratios(raw_series, ours_series)
@@ -183,7 +183,7 @@ def daemon(context: Context) -> list[Row]:
                 elapsed = time.monotonic() - begun
                 clients.finish()
                 sent = int(clients.lines[-1].split()[1])
-                rows.append(figures.told("  events that came", f"{sent / ranks / elapsed:.0f} /s a rank"))
+                rows.append(figures.told(f"  events that came, {ranks} ranks", f"{sent / ranks / elapsed:.0f} /s a rank"))
             if ranks == 16:
                 rows += scraped
     return rows
@@ -215,11 +215,13 @@ def step(context: Context) -> list[Row]:
         spread = figures.noise(both)
         model = f"{hidden} hidden, batch {batch}"
         rows.append(figures.told(f"by hand, {model}", f"{both.median:.3g} ms", both.median, spread))
-        rows.append(figures.no_slower("  with gradgate, of the step by hand", figures.ratios(absent, hand), 1.005, 0.005, spread))
+        rows.append(figures.no_slower(f"  {hidden} hidden with gradgate, of by hand", figures.ratios(absent, hand), 1.005, 0.005, spread))
         cpu = statistics.median(figures.ratios(told["absent_cpu"], told["hand_cpu"]))
-        rows.append(figures.told("    the same in CPU time", f"{100 * cpu:.1f} %", cpu))
+        rows.append(figures.told(f"  {hidden} hidden, the same in CPU time", f"{100 * cpu:.1f} %", cpu))
         for arm in ("alive", "stopped", "killed"):
-            rows.append(figures.no_difference(f"  daemon {arm}, of absent", figures.ratios(told[arm], absent), 0.05, spread))
+            rows.append(
+                figures.no_difference(f"  {hidden} hidden, daemon {arm}, of absent", figures.ratios(told[arm], absent), 0.05, spread)
+            )
     return rows
 
 
