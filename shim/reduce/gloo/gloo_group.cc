@@ -81,6 +81,8 @@ class StoreAdapter final : public gloo::rendezvous::Store {
 
 using gloo::transport::UnboundBuffer;
 
+class DeadlineBuffer;
+
 class GroupContext final : public gloo::transport::Context {
  public:
   explicit GroupContext(std::shared_ptr<gloo::transport::Context> inner)
@@ -93,10 +95,17 @@ class GroupContext final : public gloo::transport::Context {
   }
   std::unique_ptr<UnboundBuffer> createUnboundBuffer(void* data, size_t nbytes) override;
 
-  // A wait that times out makes Gloo fail every pair and all that waits for one.
-  void Interrupt() {
-    char byte = 0;
-    inner_->createUnboundBuffer(&byte, 1)->waitRecv(Milliseconds(1));
+  // A wait that times out makes Gloo fail every pair, and what waits for one; but not who waits for a message of which a part
+  // has been sent or received: those are woken here. Throws what the wait throws.
+  void Interrupt();
+
+  void Add(DeadlineBuffer* buffer) GG_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    buffers_.insert(buffer);
+  }
+  void Remove(DeadlineBuffer* buffer) GG_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    buffers_.erase(buffer);
   }
 
   // Without the deadline.
@@ -110,15 +119,21 @@ class GroupContext final : public gloo::transport::Context {
  private:
   const std::shared_ptr<gloo::transport::Context> inner_;
   std::atomic<int64_t> deadline_ns_{0};
+  Mutex mutex_;
+  std::set<DeadlineBuffer*> buffers_ GG_GUARDED_BY(mutex_);  // of the collective that is running
 };
 
 class DeadlineBuffer final : public UnboundBuffer {
  public:
-  DeadlineBuffer(const GroupContext* context, std::unique_ptr<UnboundBuffer> inner)
-      : UnboundBuffer(inner->ptr, inner->size), context_(context), inner_(std::move(inner)) {}
+  DeadlineBuffer(GroupContext* context, std::unique_ptr<UnboundBuffer> inner)
+      : UnboundBuffer(inner->ptr, inner->size), context_(context), inner_(std::move(inner)) {
+    context_->Add(this);
+  }
+  ~DeadlineBuffer() override { context_->Remove(this); }
 
-  bool waitRecv(int* rank, Milliseconds /*timeout*/) override { return inner_->waitRecv(rank, context_->Left()); }
-  bool waitSend(int* rank, Milliseconds /*timeout*/) override { return inner_->waitSend(rank, context_->Left()); }
+  // Collectives do not look at what a wait returns, so one that was woken throws.
+  bool waitRecv(int* rank, Milliseconds /*timeout*/) override { return Ended(inner_->waitRecv(rank, context_->Left())); }
+  bool waitSend(int* rank, Milliseconds /*timeout*/) override { return Ended(inner_->waitSend(rank, context_->Left())); }
   void abortWaitRecv() override { inner_->abortWaitRecv(); }
   void abortWaitSend() override { inner_->abortWaitSend(); }
   void send(int peer, uint64_t slot, size_t offset, size_t nbytes) override { inner_->send(peer, slot, offset, nbytes); }
@@ -128,9 +143,32 @@ class DeadlineBuffer final : public UnboundBuffer {
   }
 
  private:
-  const GroupContext* const context_;  // outlives the collective that this buffer is part of
+  static bool Ended(bool done) {
+    if (!done) throw gloo::IoException("interrupted: the group has failed");
+    return true;
+  }
+
+  GroupContext* const context_;  // outlives the collective that this buffer is part of
   const std::unique_ptr<UnboundBuffer> inner_;
 };
+
+void GroupContext::Interrupt() {
+  std::exception_ptr ended;
+  try {
+    char byte = 0;
+    inner_->createUnboundBuffer(&byte, 1)->waitRecv(Milliseconds(1));
+  } catch (...) {
+    ended = std::current_exception();
+  }
+  {
+    const MutexLock lock(mutex_);
+    for (DeadlineBuffer* buffer : buffers_) {
+      buffer->abortWaitRecv();
+      buffer->abortWaitSend();
+    }
+  }
+  if (ended) std::rethrow_exception(ended);
+}
 
 std::unique_ptr<UnboundBuffer> GroupContext::createUnboundBuffer(void* data, size_t nbytes) {
   return std::make_unique<DeadlineBuffer>(this, inner_->createUnboundBuffer(data, nbytes));
@@ -195,6 +233,11 @@ std::string HostAddress() {
 }
 
 Status CreateDevice(const std::string& interface_name, const std::string& address, std::shared_ptr<GroupDevice>* device) {
+  // Asked for one that is not there, Gloo leaks the list of those that are.
+  const std::string names = ", " + InterfaceNames() + ",";
+  if (!interface_name.empty() && names.find(", " + interface_name + ",") == std::string::npos) {
+    return InvalidArgument("network interface '" + interface_name + "' cannot be used; there are: " + InterfaceNames());
+  }
   try {
     gloo::transport::tcp::attr wanted;
     wanted.iface = interface_name;

@@ -20,7 +20,7 @@ using testing::MakeHello;
 template <typename Frame>
 absl::StatusOr<TrainerFrame> Parse(const Frame& frame, size_t bytes = sizeof(Frame)) {
   std::vector<std::byte> packet(bytes);
-  std::memcpy(packet.data(), &frame, std::min(bytes, sizeof(frame)));
+  if (bytes > 0) std::memcpy(packet.data(), &frame, std::min(bytes, sizeof(frame)));
   return ParseTrainerFrame(packet, false);
 }
 
