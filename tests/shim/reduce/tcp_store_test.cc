@@ -137,9 +137,10 @@ TEST(TcpStore, TheServerMayStartLater) {
   Serve(&port).reset();
   std::unique_ptr<Store> client;
   Status status;
-  std::thread early([&] { status = TcpStore::Open("127.0.0.1", port, false, kLong, &client); });
+  std::thread early([&client, &status, port] { status = TcpStore::Open("127.0.0.1", port, false, kLong, &client); });
   const auto server = Serve(&port);
   early.join();
+  client.reset();
   EXPECT_TRUE(status.ok()) << status.message();
 }
 

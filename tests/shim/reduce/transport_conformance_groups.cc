@@ -25,6 +25,10 @@ struct InProcessGroup : TransportGroup {
 };
 
 struct GlooGroupOfThreads : TransportGroup {
+  // The first may serve the others, and would wait for them.
+  ~GlooGroupOfThreads() override {
+    while (!stores.empty()) stores.pop_back();
+  }
   TemporaryDirectory directory;
   std::vector<std::unique_ptr<Store>> stores;
 };
