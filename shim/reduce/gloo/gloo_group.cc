@@ -356,7 +356,7 @@ class Group final : public GlooGroup {
       return store->Set(key_prefix + "up/" + std::to_string(rank), "yes", std::max<int64_t>(deadline_ns - MonotonicNs(), 1));
     } catch (const std::exception& e) {
       const std::string silent = Silent(rank, world_size, store, key_prefix);
-      if (adapter.timed_out()) return DeadlineExceeded(silent);
+      if (adapter.timed_out() && !silent.empty()) return DeadlineExceeded(silent);
       return Unavailable((silent.empty() ? "cannot connect to all ranks" : silent) + " [from " + device_->str() + ": " +
                          e.what() +
                          "]; if ranks are on several machines, set GLOO_SOCKET_IFNAME to the interface between them");
