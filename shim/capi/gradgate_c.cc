@@ -1,6 +1,5 @@
 // gradgate.h over the shim's classes: checks arguments, converts, and lets no exception out.
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -19,13 +18,8 @@ namespace gradgate {
 namespace {
 
 constexpr int64_t kMinute = 60'000'000'000;
-constexpr int64_t kLongestNs = 365 * 24 * 60 * kMinute;  // longer deadlines are as good as this, and do not overflow
 
 Status IsNull(const char* name) { return InvalidArgument(std::string(name) + " is NULL"); }
-
-int64_t OrDefault(int64_t deadline_ns, int64_t fallback_ns) {
-  return deadline_ns ? std::min(deadline_ns, kLongestNs) : fallback_ns;
-}
 
 void LogToStderr(void*, uint32_t, const char* reason, const char* message) {
   std::fprintf(stderr, "gradgate: warning [%s]: %s\n", reason, message);
@@ -64,7 +58,7 @@ Status OpenStore(const gg_store_options* in, gg_store** out) {
     const Status parsed = ParseTcp(url, &host, &port);
     if (!parsed.ok()) return parsed;
     const Status opened =
-        TcpStore::Open(host, port, options.serve == 1, OrDefault(options.deadline_ns, kMinute), &handle->store);
+        TcpStore::Open(host, port, options.serve == 1, DeadlineOrDefault(options.deadline_ns, kMinute), &handle->store);
     if (!opened.ok()) return opened;
   } else {
     return InvalidArgument("store url \"" + url + "\" is not known; use file:///a/shared/directory or tcp://host:port");
@@ -95,7 +89,7 @@ Status OpenGloo(const gg_gloo_options* in, gg_transport** out) {
   gloo.interface_name = options.interface_name ? options.interface_name : "";
   gloo.group_name = std::string(options.group_name ? options.group_name : "dp") + "/" +
                     std::to_string(AttemptFromEnvironment()) + "/" + std::to_string(options.store->groups.fetch_add(1));
-  gloo.timeout_ns = OrDefault(options.deadline_ns, kMinute);
+  gloo.timeout_ns = DeadlineOrDefault(options.deadline_ns, kMinute);
   const Status opened = GlooTransport::Open(gloo, &handle->transport);
   if (opened.ok()) *out = handle.release();
   return opened;

@@ -12,7 +12,6 @@ namespace gradgate {
 namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
-constexpr int64_t kLongestNs = 365 * 24 * 3600 * kSecond;  // longer deadlines are as good as this, and do not overflow
 constexpr uint64_t kDefaultBucketBytes = 25ull << 20;
 
 const char* FirstSet(std::initializer_list<const char*> names) {
@@ -120,6 +119,11 @@ Status ReadGroup(const gg_session_options& in, SessionOptions* out) {
 
 }  // namespace
 
+int64_t DeadlineOrDefault(int64_t deadline_ns, int64_t fallback_ns) {
+  constexpr int64_t kLongestNs = 365 * 24 * 3600 * kSecond;
+  return deadline_ns ? std::min(deadline_ns, kLongestNs) : fallback_ns;
+}
+
 uint32_t AttemptFromEnvironment() {
   return NumberFrom({"GRADGATE_ATTEMPT", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"}, 0);
 }
@@ -137,8 +141,8 @@ Status ResolveOptions(const gg_session_options& in, SessionOptions* out) {
   out->divide = static_cast<Divide>(in.divide);
   out->strict = in.strict == 1;
   out->bucket_bytes = in.bucket_bytes ? in.bucket_bytes : kDefaultBucketBytes;
-  out->deadline_ns = in.deadline_ns ? std::min(in.deadline_ns, kLongestNs) : 300 * kSecond;
-  out->handshake_deadline_ns = in.handshake_deadline_ns ? std::min(in.handshake_deadline_ns, kLongestNs) : 60 * kSecond;
+  out->deadline_ns = DeadlineOrDefault(in.deadline_ns, 300 * kSecond);
+  out->handshake_deadline_ns = DeadlineOrDefault(in.handshake_deadline_ns, 60 * kSecond);
   out->log_user = in.log_user;
   out->log = in.log;
   Status status = ReadJobName(in.job_name, &out->job_name);

@@ -14,6 +14,9 @@ namespace gradgate {
 // TORCHELASTIC_RESTART_COUNT, SLURM_JOB_NAME, SLURM_RESTART_COUNT, LOCAL_RANK, SLURM_LOCALID, OMPI_COMM_WORLD_LOCAL_RANK.
 Status ResolveOptions(const gg_session_options& in, SessionOptions* out);
 
+// A deadline as the caller gave it, or `fallback_ns` for 0. Longer than a year is as good as a year, and does not overflow.
+int64_t DeadlineOrDefault(int64_t deadline_ns, int64_t fallback_ns);
+
 // Restarts by the launcher so far, from the environment; keeps the keys of one attempt apart from another's.
 uint32_t AttemptFromEnvironment();
 
