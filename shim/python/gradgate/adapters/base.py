@@ -1,0 +1,120 @@
+"""What every wrapper that reduces gradients is described by.
+
+An adapter knows one wrapper instance: when it reads its flag, how to set it, which groups it reduces over, and how to issue, after
+the fact, exactly the collectives that the wrapper would have issued. It holds no policy, counts nothing, and imports nothing of
+gradgate but this file. All methods are called on the loop's thread, outside a backward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed import ProcessGroup
+
+
+class Role(IntEnum):
+    """What a process group is for; the values of gg_group."""
+
+    DP = 0
+    SHARD = 1
+    REPLICATE = 2
+    OTHER = 3
+
+
+class Plan(IntEnum):
+    """What the wrapper is to do in the next forward and backward."""
+
+    ACCUMULATE = 0  # nothing is reduced
+    SHARD = 1  # reduce-scatter in the shard group, no all-reduce across replicas
+    REDUCE = 2  # everything
+
+
+@dataclass(frozen=True)
+class Group:
+    process_group: ProcessGroup
+    role: Role
+
+
+@dataclass(frozen=True)
+class NoEffect:
+    """Why an option does nothing on this wrapper. `reason` is a stable short code, `text` is for people and names the remedy."""
+
+    reason: str
+    text: str
+
+
+class Unreduced(RuntimeError):
+    """Gradients are not reduced and cannot be now: the optimizer must not step. The message names parameters and the remedy."""
+
+
+class Adapter:
+    """One wrapper instance. Subclasses are named after the wrapper: Ddp, Replicate, Fsdp2, Fsdp1, Plain."""
+
+    kind: str  # "ddp", "replicate", "fsdp2", "fsdp1", "plain"
+    flag_read: str  # "forward" or "backward": when the wrapper decides whether this backward reduces
+    late_alone: bool  # one rank may be late while others reduced in their backward (DDP); else all must be late together
+    module: torch.nn.Module
+
+    def groups(self) -> list[Group]:
+        """The groups that gradients are reduced over; fixed after the first forward at the latest."""
+        raise NotImplementedError
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """Trainable parameters whose gradients this wrapper reduces, in registration order."""
+        raise NotImplementedError
+
+    def no_effect(self, option: str, value: object) -> NoEffect | None:
+        """Whether `option` (mode, bucket_mb, wire, keep_params, windows) with `value` does nothing here, or cannot be."""
+        raise NotImplementedError
+
+    def configure(self, *, bucket_mb: float | None, wire: str | None, keep_params: bool) -> None:
+        """Applies the options that have an effect; before the first forward. May be called again with another keep_params."""
+
+    def arm(self, plan: Plan) -> None:
+        """Called before each forward. Saves the wrapper's former flags when they are first changed; cheap when nothing changes."""
+        raise NotImplementedError
+
+    def disarm(self) -> None:
+        """Called after each backward, in exceptions too: the wrapper's flags are as they were before arm, except for suppression
+        that must last until the boundary (FSDP2's are set anew by the next arm)."""
+        raise NotImplementedError
+
+    def late(self) -> None:
+        """Reduces what is accumulated, issuing what the wrapper would have issued, and waits. Afterwards every p.grad holds what a
+        boundary micro-step would have left; a parameter that no rank used keeps None. The caller's accumulated p.grad may be None
+        (a rank without data takes part with zeros). Raises Unreduced."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """After the backward of a micro-step armed with REDUCE: raises Unreduced, naming parameters, if the wrapper has not
+        finished what it began (a parameter without gradient under find_unused_parameters=False, say). Cheap: no loop over
+        parameters unless something is wrong."""
+
+    def settle(self) -> None:
+        """Before anything outside a micro-step touches parameters or gradients: reshards what was kept unsharded."""
+
+    def discard(self) -> None:
+        """Drops what the wrapper has deferred (FSDP2's unsharded and partial gradients). p.grad is the caller's to clear."""
+
+    def pending(self) -> bool:
+        """Whether the wrapper holds gradients that p.grad does not show."""
+        return False
+
+    def expected(self) -> dict[tuple[Role, str], int] | None:
+        """Gradient collectives of one REDUCE backward by (role, operation); None where it cannot be told (before the first)."""
+        return None
+
+    def deferred_bytes(self) -> int:
+        """Bytes of gradients that a window holds unsharded on top of what a reducing trainer holds; for choosing a mode."""
+        return 0
+
+    def self_test(self) -> None:
+        """Tries the private calls that late() needs, on a small wrapper of the same kind, without a collective on the user's
+        groups where possible. Raises Unreduced with the torch version when they do not behave."""
+
+    def close(self) -> None:
+        """Restores everything; twice is fine."""
