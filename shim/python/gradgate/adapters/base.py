@@ -89,6 +89,15 @@ class Adapter:
         (a rank without data takes part with zeros). Raises Unreduced."""
         raise NotImplementedError
 
+    def must_reduce(self) -> NoEffect | None:
+        """Why the next micro-step cannot be suppressed whatever the plan (DDP's static graph before its first reduction)."""
+        return None
+
+    def reduced(self) -> bool | None:
+        """After the backward of a micro-step armed with REDUCE: whether this wrapper reduced in it. None: it cannot tell, and the
+        caller asks the tap."""
+        return None
+
     def check(self) -> None:
         """After the backward of a micro-step armed with REDUCE: raises Unreduced, naming parameters, if the wrapper has not
         finished what it began (a parameter without gradient under find_unused_parameters=False, say). Cheap: no loop over
@@ -110,6 +119,10 @@ class Adapter:
 
     def deferred_bytes(self) -> int:
         """Bytes of gradients that a window holds unsharded on top of what a reducing trainer holds; for choosing a mode."""
+        return 0
+
+    def unsharded_bytes(self) -> int:
+        """Bytes that keeping parameters unsharded inside a window costs."""
         return 0
 
     def self_test(self) -> None:
