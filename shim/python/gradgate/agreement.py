@@ -1,0 +1,115 @@
+"""Carries gradgate's own numbers between the ranks of a job: ballots, sums, votes.
+
+A Gloo group of its own, made after the handshake, so that its collectives only ever pair with each other, whatever the trainer does
+on its groups, and reading a result never synchronises with a device. All ranks issue the same calls in the same order. Every wait has
+the job's deadline; when it is over, the ranks that did not come are named through the store.
+
+Thread class: the loop's thread; `issue` also from the thread that runs the backward.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from .ledger import DeadlineExceeded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch.distributed import ProcessGroup
+
+    from .ledger import Ledger, Verdict, Vote
+
+_SOON_S = 1.0  # a rank that has waited this long tells the others where it is
+
+
+class Agreement:
+    def __init__(self, job: ProcessGroup, ledger: Ledger, deadline_s: float) -> None:
+        ranks = dist.get_process_group_ranks(job)
+        self.world = len(ranks)
+        self._ledger = ledger
+        self._deadline_s = deadline_s
+        # Its own time-out comes after ours, which names ranks.
+        self.group = dist.new_group(
+            ranks,
+            timeout=timedelta(seconds=deadline_s + 30),
+            backend="gloo",
+            use_local_synchronization=self.world < dist.get_world_size(),
+        )
+        assert self.group is not None
+        self.name: str = self.group.group_name
+        self._words = torch.frombuffer(ledger.ballot_words, dtype=torch.int64)
+        self._ballot: Any = None
+
+    def issue(self, vote: Vote) -> None:
+        """Sends this rank's ballot on its way. Does not block."""
+        self._ledger.vote(vote)
+        self._ballot = dist.all_reduce(self._words, op=dist.ReduceOp.MAX, group=self.group, async_op=True)
+
+    @property
+    def issued(self) -> bool:
+        return self._ballot is not None
+
+    def read(self) -> Verdict:
+        """Waits for the ballot that was issued and tells what it says."""
+        work, self._ballot = self._ballot, None
+        self._wait(work)
+        return self._ledger.verdict()
+
+    def describe(self) -> str:
+        """Who differs in what; on all ranks, after a verdict that says so."""
+        rows = [torch.empty(self._ledger.row_words, dtype=torch.int64) for _ in range(self.world)]
+        own = torch.tensor(self._ledger.ballot_row(), dtype=torch.int64)
+        self._wait(dist.all_gather(rows, own, group=self.group, async_op=True))
+        return self._ledger.describe(torch.cat(rows).tolist())
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        out = torch.tensor(values, dtype=torch.float64)
+        self._wait(dist.all_reduce(out, group=self.group, async_op=True))
+        return out.tolist()  # type: ignore[no-any-return]
+
+    def extremes(self, values: Sequence[int]) -> tuple[list[int], list[int]]:
+        """(minimum, maximum) of each value over the ranks."""
+        both = torch.tensor([*values, *(-v for v in values)], dtype=torch.int64)
+        self._wait(dist.all_reduce(both, op=dist.ReduceOp.MAX, group=self.group, async_op=True))
+        out = both.tolist()
+        return [-v for v in out[len(values) :]], out[: len(values)]
+
+    def gather(self, value: int) -> list[int]:
+        rows = [torch.empty(1, dtype=torch.int64) for _ in range(self.world)]
+        self._wait(dist.all_gather(rows, torch.tensor([value], dtype=torch.int64), group=self.group, async_op=True))
+        return [int(row) for row in rows]
+
+    def _wait(self, work: Any) -> None:
+        end = time.monotonic() + self._deadline_s
+        if self._wait_for(work, min(_SOON_S, self._deadline_s / 4)):
+            return
+        self._ledger.arrived()
+        try:
+            done = self._wait_for(work, end - time.monotonic())
+        except RuntimeError as broken:
+            missing = self._ledger.missing()
+            raise DeadlineExceeded(missing or "the connection between the ranks broke") from broken
+        if not done:
+            raise DeadlineExceeded(self._ledger.missing() or f"no answer from the other ranks within {self._deadline_s:g} s")
+
+    @staticmethod
+    def _wait_for(work: Any, seconds: float) -> bool:
+        with contextlib.suppress(RuntimeError):
+            work.wait(timedelta(seconds=max(seconds, 0.001)))
+        if not work.is_completed():
+            return False
+        work.wait(timedelta(seconds=1))  # raises what it failed with
+        return True
+
+    def close(self) -> None:
+        if self.group is not None and dist.is_initialized():
+            with contextlib.suppress(Exception):
+                dist.destroy_process_group(self.group)
+        self.group = None

@@ -1,0 +1,191 @@
+"""attach(): finds the wrappers, agrees with the other ranks, and puts the pieces together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from . import adapters as _adapters
+from . import options as _options
+from . import tap as _tap
+from .adapters.base import Adapter, Role, Unreduced
+from .adapters.plain import Plain
+from .agreement import Agreement
+from .guards import Guards
+from .job import Job
+from .ledger import Ledger
+from .sync import Sync
+from .window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch.distributed import ProcessGroup
+
+    from .options import Options
+
+_attached = 0  # attachments made by this process: equal on all ranks that run the same script
+
+
+def attach(
+    model: torch.nn.Module | Sequence[torch.nn.Module],
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
+    *,
+    accumulate: int | str,
+    mode: str = "auto",
+    windows: str = "equal",
+    uneven: str = "stop",
+    divide: str = "world",
+    bucket_mb: float | None = None,
+    wire: str | None = None,
+    keep_params: bool | None = None,
+    strict: bool = False,
+    job: str | None = None,
+    group: ProcessGroup | None = None,
+    deadline_s: float = 300.0,
+    handshake_deadline_s: float = 60.0,
+    parity_every: int = 16,
+) -> Sync:
+    """Lets gradgate decide at which micro-step this model's gradients are reduced.
+
+    model       one module, or several for one joint window: wrapped by DDP, replicate, fully_shard or FSDP (parts of it, too), or not at
+                all; then gradgate reduces by itself
+    optimizer   what steps on these gradients; guarded. None: unguarded, and the loop calls flush or the boundary's step itself
+    accumulate  micro-steps of a window, or "observe": the optimizer's step ends it
+    mode        "window": one reduction, in the window's last backward; "window_replica": on two-dimensional meshes only the all-reduce
+                across replicas waits; "every_micro_step"; "auto": the least memory first, then what fits
+    windows     "equal": ranks that bring different numbers of micro-steps are told; "variable": allowed, where the wrapper can
+    uneven      for micro_batches: "stop" ends all ranks together, "zeros" goes on without those whose data has ended
+    divide      of the sum of gradients: "world", or "active": the ranks that brought data
+    bucket_mb, wire, keep_params    bucket size, type on the wire, and whether parameters stay unsharded inside a window
+    strict      whatever would be a warning about ranks that differ raises on all of them
+    group       the ranks of the job; by default all
+
+    Collective: every rank calls it, in the same order. Blocks until all have, at most handshake_deadline_s. Raises ValueError for
+    options, DeadlineExceeded naming the ranks without gradgate, Disagreement naming those with another configuration.
+    """
+    global _attached  # noqa: PLW0603
+    options = _options.check(
+        accumulate,
+        mode=mode,
+        windows=windows,
+        uneven=uneven,
+        divide=divide,
+        bucket_mb=bucket_mb,
+        wire=wire,
+        keep_params=keep_params,
+        strict=strict,
+        job=job,
+        deadline_s=deadline_s,
+        handshake_deadline_s=handshake_deadline_s,
+        parity_every=parity_every,
+    )
+    models = [model] if isinstance(model, torch.nn.Module) else list(model)
+    optimizers = [] if optimizer is None else [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    if not models or not all(isinstance(m, torch.nn.Module) for m in models):
+        raise TypeError(f"model={model!r}: must be a torch.nn.Module or a list of them")
+    if not all(hasattr(o, "register_step_pre_hook") for o in optimizers):
+        raise TypeError(f"optimizer={optimizer!r}: must be a torch.optim.Optimizer or a list of them")
+    job_group = group if group is not None else dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
+    found, notes = _find(models, optimizers, job_group, options)
+    tap = _tap.load()
+    ordinal, _attached = _attached, _attached + 1
+    result = Job(options, found, optimizers, tap, notes)
+    result.ledger = _ledger(result, job_group, ordinal)
+    result.settle_options()
+    try:
+        if job_group is not None and dist.get_world_size(job_group) > 1:
+            result.agreement = Agreement(job_group, result.ledger, options.deadline_s)
+        _start(result)
+    except BaseException:
+        result.close()
+        raise
+    window = Window(result)
+    result.window = window
+    result.guards = Guards(window, optimizers)
+    return Sync(result, window)
+
+
+def _find(
+    models: list[torch.nn.Module], optimizers: list[torch.optim.Optimizer], group: ProcessGroup | None, options: Options
+) -> tuple[list[Adapter], list[tuple[str, str]]]:
+    """Adapters of all wrapped parts, one of ours for what is outside of them, and what is to be told."""
+    found: list[Adapter] = []
+    strays: list[tuple[str, torch.nn.Parameter]] = []
+    for model in models:
+        adapters, outside = _adapters.discover(model)
+        found += adapters
+        strays += outside
+    known = {id(p) for a in found for p in a.parameters()} | {id(p) for _, p in strays}
+    for i, optimizer in enumerate(optimizers):
+        for j, param_group in enumerate(optimizer.param_groups):
+            for k, parameter in enumerate(param_group["params"]):
+                if id(parameter) not in known and parameter.requires_grad:
+                    known.add(id(parameter))
+                    strays.append((f"optimizers[{i}].param_groups[{j}]['params'][{k}] {tuple(parameter.shape)}", parameter))
+    notes = []
+    if strays:
+        wrapped = bool(found)
+        found.append(Plain(strays, group, options.deadline_s))
+        if wrapped and group is not None and dist.get_world_size(group) > 1:
+            names = ", ".join(name for name, _ in strays[:8]) + (f" and {len(strays) - 8} more" if len(strays) > 8 else "")
+            text = f"parameters outside every wrapper: {names}. gradgate reduces them itself, at the boundary; wrap them, or freeze them, to be told no more"
+            if options.strict:
+                raise Unreduced(text)
+            notes.append(("stray_parameters", text))
+    if not found:
+        raise ValueError("nothing to reduce: no parameter of the model or the optimizer requires a gradient")
+    return found, notes
+
+
+def _ledger(job: Job, group: ProcessGroup | None, ordinal: int) -> Ledger:
+    options = job.options
+    world = dist.get_world_size(group) if group is not None else 1
+    store: Any = None
+    if world > 1:
+        store = dist.PrefixStore(f"gradgate/{ordinal}", dist.distributed_c10d._get_default_store())
+    return Ledger(
+        accumulate=options.accumulate,
+        mode=job.mode,
+        variable=options.variable,
+        strict=options.strict,
+        rank=dist.get_rank(group) if group is not None else 0,
+        world_size=world,
+        roles=job.roles if world > 1 else 0,
+        store=store,
+        job_name=options.job,
+        scope="" if ordinal == 0 else f"#{ordinal + 1}",
+        facts=job.facts(),
+        deadline_s=options.deadline_s,
+        handshake_deadline_s=options.handshake_deadline_s,
+    )
+
+
+def _start(job: Job) -> None:
+    """Binds the tap, tries the adapters' private calls, and has both confirmed by all ranks in a first vote."""
+    tap, ledger = job.tap, job.ledger
+    tap.bind(ledger)
+    for adapter in job.adapters:
+        for one in adapter.groups():
+            tap.role(ledger, one.process_group.group_name, one.role)
+    failure = ""
+    if job.enforcing:
+        try:
+            for adapter in job.adapters:
+                adapter.self_test()
+        except Unreduced as unreduced:
+            failure = str(unreduced)
+    if job.agreement is not None:
+        tap.ours(job.agreement.name)
+        before = ledger.collective_stats(Role.OTHER, 0).ours_issued
+        _, (failed,) = job.agreement.extremes([int(bool(failure))])
+        seen = ledger.collective_stats(Role.OTHER, 0).ours_issued - before
+        if tap.seeing and seen != 1:
+            tap.blind(ledger)
+            ledger.warn("tap_blind", f"one collective was issued and the tap counted {seen}: collectives are not counted in this process")
+        if failed and not failure:
+            failure = "another rank's wrapper did not pass its self-test; its own message says why"
+    if failure:
+        raise Unreduced(failure)

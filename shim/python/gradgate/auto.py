@@ -1,0 +1,139 @@
+"""mode="auto": begins with the least memory and moves up when every rank has room for more.
+
+    wrapper              rungs, from the least memory
+    DDP, unwrapped       window
+    FSDP, one dimension  every_micro_step ─► window ─► window, parameters kept
+    HSDP                 window_replica ─► window ─► window, parameters kept
+
+A rung is left after two full windows beyond the first step, when the headroom that they showed is larger, on every rank, than what the
+next rung costs; the ballot carries the minimum. Never after an out-of-memory, and not where there is no limit to compare with.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from .adapters.base import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .adapters.base import Adapter
+    from .options import Options
+
+UNKNOWN = 2**63 - 1  # no limit to compare with
+_WINDOWS = 3  # the first, whose step allocates optimizer state, and two more
+_SPARE = 0.1  # of the limit, left alone
+
+
+class Ladder:
+    def __init__(self, rungs: list[tuple[str, bool]], costs: list[Callable[[], int]], device: torch.device) -> None:
+        self._rungs = rungs
+        self._costs = costs
+        self._device = device
+        self._since = 0  # window in which this rung began
+        self.at = 0
+        self.out_of_memory = False
+        self._told = False
+
+    @property
+    def mode(self) -> str:
+        return self._rungs[self.at][0]
+
+    @property
+    def keep(self) -> bool:
+        return self._rungs[self.at][1]
+
+    def _due(self, window: int) -> bool:
+        return self.at + 1 < len(self._rungs) and window == self._since + _WINDOWS - 1
+
+    def headroom_bytes(self, window: int) -> int:
+        """What is free beyond the next rung's cost, for the ballot of `window`; UNKNOWN when nobody asks or nothing limits."""
+        if not self._due(window):
+            return UNKNOWN
+        if self.out_of_memory:
+            return -1
+        free, limit = memory(self._device)
+        if limit == 0:
+            return UNKNOWN
+        # A control group's memory is shared by the ranks of the node.
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if self._device.type == "cpu" else 1
+        return int(free - _SPARE * limit - ranks * self._costs[self.at]())
+
+    def climb(self, window: int, min_headroom_bytes: int, warn: Callable[[str, str], None]) -> bool:
+        """After the ballot of `window`; the same answer on all ranks."""
+        if not self._due(window):
+            return False
+        if min_headroom_bytes == UNKNOWN:
+            if not self._told:
+                warn(
+                    "auto_unknown",
+                    f"mode='auto' stays with {self.mode!r}: no memory limit is known here to compare with; name a mode to choose another",
+                )
+            self._told = True
+            self._since = window + 1
+            return False
+        self._since = window + 1
+        if min_headroom_bytes < 0:
+            return False
+        self.at += 1
+        return True
+
+
+def ladder(adapters: list[Adapter], options: Options, notes: list[tuple[str, str]]) -> Ladder:
+    """The rungs for these wrappers under these options; notes gets what has no effect."""
+    mode, keep = options.mode, bool(options.keep_params)
+    for option, value in (
+        ("mode", mode if mode != "auto" else None),
+        ("keep_params", keep or None),
+        ("windows", "variable" if options.variable else None),
+    ):
+        for adapter in adapters if value is not None else []:
+            nothing = adapter.no_effect(option, value)
+            if nothing is None:
+                continue
+            if option == "windows":
+                raise ValueError(f"windows='variable': {nothing.text}")
+            notes.append((nothing.reason, nothing.text))
+            if option == "keep_params":
+                keep = False
+            elif mode == "window_replica":
+                mode = "every_micro_step" if any(g.role == Role.SHARD for a in adapters for g in a.groups()) else "window"
+    roles = {g.role for a in adapters for g in a.groups()}
+    parameter = next((p for a in adapters for p in a.parameters()), None)
+    device = parameter.device if parameter is not None else torch.device("cpu")
+    if mode != "auto" or Role.SHARD not in roles:
+        return Ladder([("window" if mode == "auto" else mode, keep)], [], device)
+    rungs = [("window_replica" if Role.REPLICATE in roles else "every_micro_step", keep), ("window", keep)]
+    costs = [lambda: sum(a.deferred_bytes() for a in adapters)]
+    if options.keep_params is None and all(a.no_effect("keep_params", True) is None for a in adapters):
+        rungs.append(("window", True))
+        costs.append(lambda: sum(a.unsharded_bytes() for a in adapters))
+    return Ladder(rungs, costs, device)
+
+
+def memory(device: torch.device) -> tuple[int, int]:
+    """(free at the peak so far, limit) in bytes; limit 0: unknown."""
+    if device.type == "cuda":
+        _, total = torch.cuda.mem_get_info(device)
+        return total - torch.cuda.max_memory_reserved(device), total
+    return _cgroup(Path("/sys/fs/cgroup"))
+
+
+def _cgroup(root: Path) -> tuple[int, int]:
+    """Of this process's control group (version 2), its peak since it began; shared by all its processes."""
+    path = root
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            if line.startswith("0::"):
+                path = root / line[3:].lstrip("/")
+    for name, peak in (("memory.max", "memory.peak"),):
+        with suppress(OSError, ValueError):
+            limit = int((path / name).read_text())  # "max" is a ValueError
+            return limit - int((path / peak).read_text()), limit
+    return 0, 0

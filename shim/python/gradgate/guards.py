@@ -1,0 +1,130 @@
+"""Guards around the step: whatever reads gradients as reduced finds them reduced, or is refused by name.
+
+    optimizer.step()         a step pre-hook; with a closure the check runs after the closure's backward
+    GradScaler.unscale_      patched on the class while anything is attached
+    clip_grad_norm_, _value_ replaced where modules have them by name while anything is attached
+
+An open window is ended late: reduced by all ranks together, since all ranks run the same loop. The check of an optimizer that no
+attachment owns costs one dictionary look-up.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from .window import Window
+
+_windows_of_parameter: dict[int, Window] = {}
+_windows_of_optimizer: dict[int, Window] = {}
+_restore: list[Callable[[], None]] = []
+
+
+class Guards:
+    """The guards of one attachment. Nothing is patched before the first and after the last."""
+
+    def __init__(self, window: Window, optimizers: list[torch.optim.Optimizer]) -> None:
+        self._window = window
+        self._optimizers = optimizers
+        self._seen = {id(optimizer): -1 for optimizer in optimizers}  # micro-steps at its last step
+        self._handles = [optimizer.register_step_pre_hook(self._before_step) for optimizer in optimizers]
+        self._ids = [id(p) for p in window.job.parameters]
+        if not _windows_of_optimizer:
+            _patch()
+        _windows_of_optimizer.update((id(optimizer), window) for optimizer in optimizers)
+        _windows_of_parameter.update((i, window) for i in self._ids)
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        # args[0] may be the optimizer itself: hooks get what the wrapped method was called with.
+        place = next((i for i, a in enumerate(args) if callable(a) and not isinstance(a, torch.optim.Optimizer)), None)
+        closure = args[place] if place is not None else kwargs.get("closure")
+        if closure is None:
+            self._check(optimizer)
+            return None
+
+        def checked() -> Any:
+            loss = closure()
+            self._check(optimizer)
+            return loss
+
+        if place is not None:
+            return (*args[:place], checked, *args[place + 1 :]), kwargs
+        return args, {**kwargs, "closure": checked}
+
+    def _check(self, optimizer: torch.optim.Optimizer) -> None:
+        window = self._window
+        micro_steps = window.all_micro_steps
+        if (
+            micro_steps == self._seen[id(optimizer)]
+            and not window.discarded
+            and any(p.grad is not None for g in optimizer.param_groups for p in g["params"])
+        ):
+            window.ledger.warn(
+                "no_window",
+                "the optimizer steps and no micro-step has begun since its last step: put forward and backward into `with sync.micro_step():`; "
+                "outside it gradients are reduced as the wrapper does by itself, and not counted as a window",
+            )
+        self._seen[id(optimizer)] = micro_steps
+        window.stepping()
+
+    def close(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        for optimizer in self._optimizers:
+            _windows_of_optimizer.pop(id(optimizer), None)
+        for i in self._ids:
+            _windows_of_parameter.pop(i, None)
+        if not _windows_of_optimizer:
+            while _restore:
+                _restore.pop()()
+
+
+def _check_parameters(what: str, parameters: Iterable[torch.Tensor]) -> None:
+    for window in {id(w): w for p in parameters if (w := _windows_of_parameter.get(id(p))) is not None}.values():
+        window.require_reduced(what)
+
+
+def _patch() -> None:
+    scaler = torch.amp.GradScaler
+    unscale, step = scaler.unscale_, scaler.step
+
+    @functools.wraps(unscale)
+    def unscale_(self: Any, optimizer: torch.optim.Optimizer) -> None:
+        window = _windows_of_optimizer.get(id(optimizer))
+        if window is not None:
+            window.require_reduced("GradScaler.unscale_")
+        unscale(self, optimizer)
+
+    @functools.wraps(step)
+    def step_(self: Any, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        window = _windows_of_optimizer.get(id(optimizer))
+        if window is not None:
+            window.require_reduced("GradScaler.step")
+            window.mended_by = ""  # whatever the scaler decides: this was the window's end
+        return step(self, optimizer, *args, **kwargs)
+
+    scaler.unscale_, scaler.step = unscale_, step_  # type: ignore[method-assign]
+    _restore.append(lambda: (setattr(scaler, "unscale_", unscale), setattr(scaler, "step", step)) and None)
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        _patch_clip(name, getattr(torch.nn.utils, name))
+
+
+def _patch_clip(name: str, original: Callable[..., Any]) -> None:
+    @functools.wraps(original)
+    def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        _check_parameters(name, tensors)
+        return original(tensors, *args, **kwargs)
+
+    # Also where a script has it by name.
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", None)
+        if names is not None and names.get(name) is original:
+            names[name] = clip
+            _restore.append(functools.partial(names.__setitem__, name, original))

@@ -1,0 +1,209 @@
+"""What one attachment consists of, and the policy in force: modes, division, sums, parity, memory."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import auto, parity
+from .adapters.base import Plan, Role
+from .ledger import Refused
+
+if TYPE_CHECKING:
+    from .adapters.base import Adapter
+    from .agreement import Agreement
+    from .guards import Guards
+    from .ledger import Ledger, Verdict
+    from .micro_step import MicroStep
+    from .options import Options
+    from .tap import Tap
+    from .window import Window
+
+_SCALARS = 16
+_OPEN_PLANS = {"window": Plan.ACCUMULATE, "window_replica": Plan.SHARD, "every_micro_step": Plan.REDUCE}
+ENFORCEMENTS = ("unspecified", "off", "audit", "enforce")
+
+
+class Job:
+    ledger: Ledger
+    window: Window | None = None
+    guards: Guards | None = None
+    micro_step: MicroStep
+    agreement: Agreement | None = None
+
+    def __init__(
+        self, options: Options, adapters: list[Adapter], optimizers: list[torch.optim.Optimizer], tap: Tap, notes: list[tuple[str, str]]
+    ) -> None:
+        self.options = options
+        self.adapters = adapters
+        self.optimizers = optimizers
+        self.tap = tap
+        self.accumulate = options.accumulate
+        self.strict = options.strict
+        self.variable = options.variable
+        self.parameters = list({id(p): p for a in adapters for p in a.parameters()}.values())
+        groups = [g for a in adapters for g in a.groups()]
+        self.roles = sum(1 << role for role in {g.role for g in groups})
+        self.always_sums = options.divide == "active"
+        self.means: dict[str, float] = {}
+        self.unsettled = True
+        self._notes = notes
+        self._closed = False
+        self.ladder = auto.ladder(adapters, options, self._notes)
+        self.mode = self.ladder.mode
+        self._keep = self.ladder.keep
+
+    def facts(self) -> dict[str, str]:
+        """What must be equal on all ranks, beyond what the ledger compares itself."""
+        digest = hashlib.sha256(repr([(tuple(p.shape), str(p.dtype)) for p in self.parameters]).encode()).hexdigest()[:16]
+        options = self.options
+        return {
+            "torch": torch.__version__,
+            "wrappers": "+".join(a.kind for a in self.adapters),
+            "parameters": f"{len(self.parameters)} ({digest})",
+            "uneven": options.uneven,
+            "divide": options.divide,
+            "bucket_mb": str(options.bucket_mb),
+            "wire": str(options.wire),
+            "keep_params": str(options.keep_params),
+            "parity_every": str(options.parity_every),
+        }
+
+    def settle_options(self) -> None:
+        """With the ledger there: applies what has an effect, and tells what has none."""
+        self.enforcement = ENFORCEMENTS[self.ledger.enforcement]
+        self.enforcing = self.enforcement == "enforce"
+        for reason, text in self._notes:
+            self.ledger.warn(reason, text)
+        for adapter in self.adapters:
+            given: dict[str, Any] = {"bucket_mb": self.options.bucket_mb, "wire": self.options.wire}
+            for option, value in given.items():
+                nothing = adapter.no_effect(option, value) if value is not None else None
+                if nothing is not None:
+                    self.ledger.warn(nothing.reason, nothing.text)
+                    given[option] = None
+            if self.enforcing:
+                adapter.configure(keep_params=self.ladder.keep, **given)
+
+    # --- before a micro-step ---------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        self.tap.poll()
+        self.unsettled = False
+        if not self.enforcing:
+            return
+        if self.mode != self.ladder.mode or self._keep != self.ladder.keep:
+            self._take_rung()
+        plan = _OPEN_PLANS[self.mode]
+        for adapter in self.adapters:
+            must = adapter.must_reduce()
+            if must is not None:
+                self.ledger.warn(must.reason, must.text)
+                self.ledger.declare_extra(Role.DP, 1)
+                plan, self.unsettled = Plan.REDUCE, True
+        self.micro_step.open_plan = plan
+
+    def _take_rung(self) -> None:
+        self.mode, self._keep = self.ladder.mode, self.ladder.keep
+        self.ledger.set_mode(self.mode)
+        for adapter in self.adapters:
+            adapter.configure(bucket_mb=None, wire=None, keep_params=self._keep)
+
+    # --- at the end of a window ------------------------------------------------------------------------------------------
+
+    def reduced(self, adapter: Adapter, in_time: bool) -> bool:
+        """Whether what this wrapper holds has been reduced by its last backward."""
+        groups = adapter.groups()
+        if not groups:
+            return True
+        if not in_time and self.mode != "every_micro_step":
+            return False
+        told = adapter.reduced()
+        if told is not None:
+            return told
+        return not self.tap.seeing or all(self.ledger.issued(g.role) > 0 for g in groups)
+
+    def sum(self, window: Window, verdict: Verdict) -> list[float]:
+        """[items, active ranks, …] over all ranks; and the means of the window's scalars."""
+        names = sorted(window.scalars)
+        digest = zlib.crc32("\n".join(names).encode()) if names else 0
+        totals = [float(total) for total, _ in (window.scalars[name] for name in names)]
+        counts = [float(window.scalars[name][1]) for name in names]
+        pad = [0.0] * (_SCALARS - len(names))
+        active = float(window.micro_steps > window.skips)
+        assert self.agreement is not None
+        out = self.agreement.sum([float(window.items), active, float(digest), float(bool(names)), *totals, *pad, *counts, *pad])
+        if names:
+            if out[2] != digest * out[3]:
+                raise Refused(f"sync.mean: the ranks gave different names; this rank gave {', '.join(names)}")
+            self.means = {n: out[4 + i] / out[4 + _SCALARS + i] for i, n in enumerate(names) if out[4 + _SCALARS + i]}
+        return out
+
+    def scale(self, window: Window, verdict: Verdict, sums: list[float] | None, divisor: int) -> None:
+        """Multiplies gradients once by what the mean over the ranks leaves to do."""
+        factor = 1.0
+        world = float(self.agreement.world if self.agreement is not None else 1)
+        if sums is None and self.agreement is None:
+            sums = [float(window.items), 1.0]
+            self.means = {n: float(total) / count for n, (total, count) in window.scalars.items()} or self.means
+        if window.any_items or (sums is not None and sums[0] > 0):
+            if not sums or sums[0] <= 0:
+                raise Refused(
+                    f"window {self.ledger.window_index} has no items on any rank; give items= with each micro-step, and do not step"
+                )
+            factor *= world / sums[0]
+        elif sums is not None and self.options.divide == "active":
+            factor *= world / max(sums[1], 1.0)
+        factor *= self._divisor(verdict, divisor)
+        if factor != 1.0:
+            gradients = [p.grad for p in self.parameters if p.grad is not None]
+            if gradients:
+                torch._foreach_mul_(gradients, factor)
+
+    def _divisor(self, verdict: Verdict, divisor: int) -> float:
+        """A flush's divisor is part of the ballot: all ranks rescale by the same factor, or all refuse."""
+        largest = max(divisor, verdict.max_divisor)
+        brought = verdict.max_micro_steps
+        if largest == 0 or brought == 0 or brought == largest:
+            return 1.0
+        if verdict.min_micro_steps != brought or verdict.min_divisor != largest:
+            raise Refused(
+                f"window {self.ledger.window_index}: flush(divisor={largest}) needs the same call and the same number of micro-steps on all ranks; "
+                f"they brought {verdict.min_micro_steps} to {brought}. Scale the losses by the window's size instead (sync.micro_batches), or use items="
+            )
+        return largest / brought
+
+    def parity(self) -> int:
+        """A hash of what all ranks should hold equal; 0 in windows that are not sampled."""
+        every = self.options.parity_every
+        if self.agreement is None or every <= 0 or self.ledger.window_index % every:
+            return 0
+        return parity.of_replicas(self.adapters, self.agreement.world)
+
+    def headroom(self) -> int:
+        return self.ladder.headroom_bytes(self.ledger.window_index)
+
+    def adopt(self, verdict: Verdict) -> None:
+        """Decides on the next rung, with all ranks; it is taken when the next window begins."""
+        if self.enforcing:
+            self.ladder.climb(self.ledger.window_index, verdict.min_headroom_bytes, self.ledger.warn)
+
+    def fail(self, why: str) -> None:
+        """This rank cannot go on alone: the others are told by name."""
+        self.ledger.fail(why)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self.guards is not None:
+            self.guards.close()
+        for adapter in self.adapters:
+            adapter.close()
+        self.tap.unbind(self.ledger)
+        self.ledger.close()
+        if self.agreement is not None:
+            self.agreement.close()

@@ -1,0 +1,72 @@
+"""Micro-batches looked ahead: a window's data is fetched before it runs, so that the last of the data closes its window.
+
+Ranks agree on each window's size before it runs. `stop`: all take as many micro-batches as the rank with the fewest, and stop together
+after the first window that was cut short; `zeros`: each runs what it has, and one whose data has ended goes on, with `data` None, until
+no rank has any.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Self
+
+from .micro_step import LAST, NOT_LAST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import TracebackType
+
+    from .sync import Sync
+
+
+class MicroBatch:
+    """One micro-batch, to be used as `with micro: …`. `data`: the batch; None for a rank whose data has ended, which then runs neither
+    forward nor backward. `scale`: 1 / size of its window on this rank; `boundary`: whether the optimizer steps now."""
+
+    __slots__ = ("_last", "_sync", "data", "items", "scale")
+
+    def __init__(self, sync: Sync, data: Any, size: int, last: bool) -> None:
+        self._sync = sync
+        self._last = last
+        self.data = data
+        self.items: int | None = None  # set it inside the block, if the loss is a sum over items
+        self.scale = 1.0 / size
+
+    def __enter__(self) -> Self:
+        if self.data is not None:
+            self._sync.enter(LAST if self._last else NOT_LAST)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.data is None:
+            if error is None:
+                self._sync.window.conclude()
+            return
+        self._sync.leave(error, self.items)
+        self.data = ()  # not kept alive until the next one
+
+    @property
+    def boundary(self) -> bool:
+        return self._last and self._sync.boundary
+
+
+def micro_batches(sync: Sync, loader: Iterable[Any], accumulate: int, uneven: str) -> Iterator[MicroBatch]:
+    agreement = sync.window.agreement
+    data = iter(loader)
+    while True:
+        batches = list(islice(data, accumulate))
+        least = most = len(batches)
+        if agreement is not None:
+            (least,), (most,) = agreement.extremes([len(batches)])
+        size = least if uneven == "stop" else most
+        if size == 0:
+            return
+        del batches[size:]
+        if not batches:
+            yield MicroBatch(sync, None, 1, last=True)
+        own = len(batches)
+        for index in range(own):
+            batch, batches[index] = batches[index], None
+            yield MicroBatch(sync, batch, own, last=index + 1 == own)
+        if uneven == "stop" and least < accumulate:
+            return

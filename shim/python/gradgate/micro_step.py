@@ -1,0 +1,63 @@
+"""One micro-step as a context: the hot path.
+
+`sync.micro_step()` hands out the same object each time; entering it asks the ledger whether this micro-step closes its window and sets
+the wrappers' flags before the forward, since DDP reads its flag there; leaving it puts them back and, at a boundary, ends the window.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from .adapters.base import Plan
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from .window import Window
+
+BY_COUNT, NOT_LAST, LAST = 0, 1, 2
+
+
+class MicroStep:
+    __slots__ = ("_arms", "_begin", "_disarms", "_end", "_window", "items", "last", "open_plan")
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._begin = window.begin
+        self._end = window.end
+        adapters = window.adapters if window.enforcing else []
+        self._arms = tuple(adapter.arm for adapter in adapters)
+        self._disarms = tuple(adapter.disarm for adapter in adapters)
+        self.open_plan = Plan.ACCUMULATE
+        self.last = BY_COUNT
+        self.items: int | None = None
+
+    def __enter__(self) -> Self:
+        window = self._window
+        if window.attention:
+            window.prepare()
+        closes = self._begin(self.last)
+        window.inside = True
+        if closes:
+            window.open_boundary(self._arms)
+            return self
+        plan = self.open_plan
+        for arm in self._arms:
+            arm(plan)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        window = self._window
+        if error is not None:
+            window.micro_step_failed(error, self._disarms)
+            return
+        if self.items is not None:
+            window.items += self.items
+            window.any_items = True
+        self._end()
+        window.inside = False
+        window.micro_steps += 1
+        for disarm in self._disarms:
+            disarm()
+        if window.closing:
+            window.close_boundary()

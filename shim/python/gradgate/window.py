@@ -1,0 +1,270 @@
+"""The window in progress: what its micro-steps have done, and how it ends.
+
+    open ── boundary micro-step, step guard or flush ──► ballot ──► late reduction where this rank has not reduced ──► closed
+                                                                                                        step, or next micro-step ──► published
+
+A rank that reduces in its backward sends the ballot just before its first gradient collective, so that it travels beside them; one
+that has not reduced when its window ends sends it then and is late. Whatever is refused is refused by values that all ranks share.
+Thread class: the loop's thread, but for `_first_gradient`, which runs where the backward does.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from .adapters.base import Plan, Unreduced
+from .ledger import Disagreement, GradgateError, Refused, Vote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .agreement import Agreement
+    from .job import Job
+    from .ledger import Verdict
+
+
+class Window:
+    """State of one attachment's windows. `attention`: the next micro-step has something to do before it begins."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.adapters = job.adapters
+        self.ledger = job.ledger
+        self.agreement: Agreement | None = job.agreement
+        self.enforcing = job.enforcing
+        self.begin = job.ledger.micro_step_begin
+        self.end = job.ledger.micro_step_end
+        self.attention = True
+        self.inside = False  # a micro-step is open
+        self.closing = False  # and it is the boundary
+        self.closed = False  # reduced, and not yet published
+        self.at_boundary = False  # the last thing that happened is that a window was closed with data
+        self.discarded = False
+        self.skipped = 0
+        self.items = 0
+        self.mended_by = ""  # what made the guard close a window early
+        self._earlier_micro_steps = 0
+        self.micro_steps = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        self._earlier_micro_steps += self.micro_steps
+        self.micro_steps = 0  # ended ones of the open window
+        self.items = 0
+        self.any_items = False
+        self.skips = 0
+        self.discarding = False
+        self.scalars: dict[str, list[Any]] = {}
+        self._wait_ns = 0
+
+    @property
+    def all_micro_steps(self) -> int:
+        return self._earlier_micro_steps + self.micro_steps
+
+    # --- micro-steps -----------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Before a micro-step begins, when something is to be done first: the last window is published, modes change."""
+        if self.closed:
+            if self.mended_by:
+                raise Refused(
+                    f"{self.mended_by} ran after micro-step {self.closed_size} of {self.job.accumulate}, and no optimizer step followed: what was "
+                    f"scaled then and what this micro-step adds would mix. Call it at the boundary, after `if sync.boundary`"
+                )
+            self.publish()
+        self.at_boundary = False
+        self.job.prepare()
+        self.attention = self.job.unsettled
+
+    def open_boundary(self, arms: Sequence[Any]) -> None:
+        self.closing = True
+        if self.agreement is not None:
+            self.job.tap.on_first_gradient(self.ledger, self._first_gradient)
+        for arm in arms:
+            arm(Plan.REDUCE)
+
+    def _first_gradient(self) -> None:
+        assert self.agreement is not None
+        self.agreement.issue(self._vote(contributes=True))
+
+    def close_boundary(self) -> None:
+        """The boundary's backward is over."""
+        self.closing = False
+        self.job.tap.on_first_gradient(self.ledger, None)
+        self.job.tap.raise_error(self.ledger)
+        try:
+            if self.enforcing and not self.discarding:
+                for adapter in self.adapters:
+                    adapter.check()
+        except Unreduced as unreduced:
+            self.job.fail(str(unreduced))
+            raise
+        self.conclude(in_time=True)
+
+    def micro_step_failed(self, error: BaseException, disarms: Sequence[Any]) -> None:
+        """An exception left the micro-step: the window is as before it, unless collectives have been issued."""
+        for disarm in disarms:
+            disarm()
+        begun = self.closing and (self.ledger.issued() > 0 or (self.agreement is not None and self.agreement.issued))
+        self.closing = self.inside = False
+        self.job.tap.on_first_gradient(self.ledger, None)
+        if not begun:
+            self.ledger.micro_step_abandon()
+            return
+        others = self.ledger.missing() if self.agreement is not None else ""
+        if others:
+            error.add_note(f"gradgate: window {self.ledger.window_index}: {others}")
+        self.job.fail(f"{type(error).__name__} in the boundary micro-step: {error}")
+
+    # --- the end of a window ---------------------------------------------------------------------------------------------
+
+    def conclude(self, *, in_time: bool = False, divisor: int = 0) -> bool:
+        """Ends the window on all ranks. True if anybody brought data, so that a step follows."""
+        began = time.perf_counter_ns()
+        for adapter in self.adapters:
+            adapter.settle()
+        if self.agreement is None:
+            verdict = self._alone(divisor)
+        else:
+            if not self.agreement.issued:
+                self.agreement.issue(self._vote(contributes=False, divisor=divisor))
+            try:
+                verdict = self.agreement.read()
+            except GradgateError:
+                self.ledger.window_close(failed=True)
+                raise
+        brought = verdict.max_micro_steps > 0
+        if brought and self.enforcing:
+            self._reduce_the_rest(verdict, in_time)
+        sums = self.job.sum(self, verdict) if verdict.any_sums and self.agreement is not None else None
+        self._told(verdict)
+        self.discarded = verdict.any_discard
+        self.skipped = verdict.max_skipped
+        if self.discarded:
+            self.drop()
+        elif brought:
+            self.job.scale(self, verdict, sums, divisor)
+        self.verdict = verdict
+        self.sums = sums
+        self.closed_size = self.micro_steps
+        self._wait_ns += time.perf_counter_ns() - began
+        self.closed = self.attention = True
+        self.at_boundary = brought and not self.discarded
+        self.job.adopt(verdict)
+        if not brought or self.discarded:
+            self.publish()
+        return self.at_boundary
+
+    def _alone(self, divisor: int) -> Verdict:
+        """In a world of one the ballot has one voter."""
+        return self.ledger.verdict_alone(self._vote(contributes=True, divisor=divisor))
+
+    def _vote(self, *, contributes: bool, divisor: int = 0) -> Vote:
+        return Vote(
+            contributes=contributes,
+            skipped=self.skips,
+            discard=self.discarding,
+            sums=self.job.always_sums or self.any_items or bool(self.scalars),
+            divisor=divisor,
+            parity=self.job.parity(),
+            headroom_bytes=self.job.headroom(),
+        )
+
+    def _reduce_the_rest(self, verdict: Verdict, in_time: bool) -> None:
+        """Issues what the wrappers would have issued, where they have not."""
+        if verdict.any_discard and not verdict.any_contribute:
+            return
+        waiting = [a for a in self.adapters if not self.job.reduced(a, in_time)]
+        if not waiting:
+            return
+        if (
+            self.micro_steps > self.skips
+            and not any(a.pending() for a in waiting)
+            and all(p.grad is None for a in waiting for p in a.parameters())
+        ):
+            self.ledger.warn(
+                "no_backward",
+                f"window {self.ledger.window_index}: {self.micro_steps} micro-steps left no gradient; is the backward inside `with sync.micro_step():`? "
+                "A micro-step without one calls sync.skip()",
+            )
+        for adapter in waiting:
+            if not adapter.late_alone and verdict.any_contribute and not verdict.all_contribute:
+                why = (
+                    f"{adapter.kind}: this rank has not reduced and others have, in the backward of their boundary micro-step; all ranks must "
+                    "bring the same micro-steps, and run a backward in the last one"
+                )
+                self.job.fail(why)
+                raise Unreduced(why)
+        self.ledger.late_begin()
+        tap = self.job.tap
+        tap.late(True)
+        try:
+            for adapter in waiting:
+                adapter.late()
+        except Unreduced as unreduced:
+            self.job.fail(str(unreduced))
+            raise
+        finally:
+            tap.late(False)
+
+    def _told(self, verdict: Verdict) -> None:
+        """Ranks that differ are named on all of them; strict raises on all."""
+        if not verdict.differs or self.agreement is None:
+            return
+        text = f"window {self.ledger.window_index}: ranks differ: {self.agreement.describe()}"
+        if verdict.incompatible:
+            self.job.fail(text)
+            raise Disagreement(text)
+        if verdict.parity_differs:
+            text += (
+                ". The ranks' parameters are no longer the same: some step used gradients that were not reduced, or they never were equal"
+            )
+        if self.job.strict and (verdict.unequal or verdict.parity_differs):
+            self.job.fail(text)
+            raise Disagreement(text)
+        reason = "parity" if verdict.parity_differs else "ranks_disagree" if verdict.unequal else "ranks_skipped"
+        self.ledger.warn(reason, text)
+
+    def drop(self) -> None:
+        """Throws the window's gradients away, deferred ones included."""
+        if self.enforcing:
+            for adapter in self.adapters:
+                adapter.discard()
+        for parameter in self.job.parameters:
+            parameter.grad = None
+
+    def publish(self, *, stepped: bool = False) -> None:
+        """Hands the closed window to the ledger."""
+        verdict = self.verdict
+        self.ledger.window_close(
+            stepped=stepped or (verdict.max_micro_steps == 0),
+            discarded=self.discarded,
+            min_micro_steps=verdict.min_micro_steps,
+            max_micro_steps=verdict.max_micro_steps,
+            disagreed=verdict.unequal and not self.job.variable,
+            items=self.items,
+            global_items=int(self.sums[0]) if self.sums else self.items,
+            wait_ns=self._wait_ns,
+        )
+        self.closed = False
+        self.mended_by = ""
+        self._reset()
+
+    # --- around the step -------------------------------------------------------------------------------------------------
+
+    def require_reduced(self, what: str) -> None:
+        """Before anything that reads gradients as reduced: ends an open window, late. `what` is for messages."""
+        if self.inside:
+            raise Refused(f"{what} inside a micro-step: its gradients are not complete. Leave the `with sync.micro_step()` block first")
+        if self.closed or self.micro_steps == 0:
+            return
+        self.conclude()
+        if what not in ("optimizer.step", "flush"):
+            self.mended_by = what if self.job.accumulate and self.closed_size < self.job.accumulate else ""
+
+    def stepping(self) -> None:
+        """The optimizer steps now."""
+        self.require_reduced("optimizer.step")
+        if self.closed:
+            self.publish(stepped=True)
