@@ -1,0 +1,292 @@
+"""The tap without a compiler: the same registration on BackendSelect, from Python."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed import ProcessGroup, Work
+
+from ._tap_operators import Op, Operator, Outcome, Traffic, operators
+from .adapters.base import Role
+from .tap import Tap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from .tap import LedgerLike
+
+BACKEND_SELECT = torch._C.DispatchKey.BackendSelect
+META = torch._C.DispatchKey.Meta
+AFTER = torch._C._dispatch_keyset_full_after(BACKEND_SELECT)
+OUTSTANDING = 4096
+SMALL_BYTES = 65536
+GRADIENT = {Op.ALL_REDUCE: (Role.DP, Role.REPLICATE), Op.REDUCE_SCATTER: (Role.SHARD,)}
+WITHOUT_GLOO_FUTURE = (Op.REDUCE_SCATTER, Op.SEND, Op.RECV)
+
+
+@dataclass
+class Binding:
+    ledger: LedgerLike
+    handle: int
+    issued: Callable[..., int]
+    done: Callable[..., None]
+    roles: dict[str, Role] = field(default_factory=dict)
+    sizes: frozenset[int] | None = None
+    armed: bool = False  # a callback waits for the next gradient collective
+
+
+@dataclass
+class Issue:
+    """A collective that was counted as issued."""
+
+    binding: Binding
+    role: Role
+    op: Op
+    traffic: Traffic
+    time_ns: int
+    keep: bool  # its Work may be held until the next poll
+    tells: bool = False  # its future says whether it failed; Work.exception would, with a warning of torch's each time
+
+
+class Thread(threading.local):
+    late = False
+    inside = False  # a collective that is being dispatched
+
+
+class PythonTap(Tap):
+    native = False
+    seeing = True
+    reason = "tap_python"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bindings: dict[int, Binding] = {}
+        self._active: Binding | None = None
+        self._ours: set[str] = set()
+        self._thread = Thread()
+        self._outstanding: deque[tuple[Issue, Work]] = deque()
+        found, not_understood = operators()
+        self._not_understood = tuple(not_understood)
+        self._library = torch.library.Library("c10d", "IMPL")
+        for operator in found:
+            self._library.impl(operator.name.removeprefix("c10d::"), self._kernel(operator), "BackendSelect", with_keyset=True)
+        os.register_at_fork(after_in_child=self._forget)
+
+    def bind(self, ledger: LedgerLike) -> None:
+        issued, done = _calls(ledger)
+        self._bindings = {**self._bindings, ledger.handle: Binding(ledger, ledger.handle, issued, done)}
+
+    def unbind(self, ledger: LedgerLike) -> None:
+        binding = self._bindings.get(ledger.handle)
+        self._bindings = {h: b for h, b in self._bindings.items() if b is not binding}
+        if self._active is binding:
+            self._active = None
+        self._callbacks.pop(ledger.handle, None)
+        self._outstanding = deque(entry for entry in self._outstanding if entry[0].binding is not binding)
+
+    def role(self, ledger: LedgerLike, group_name: str, role: int) -> None:
+        self._bindings[ledger.handle].roles[group_name] = Role(role)
+
+    def ours(self, group_name: str) -> None:
+        self._ours.add(group_name)
+
+    def active(self, ledger: LedgerLike | None) -> None:
+        self._active = None if ledger is None else self._bindings.get(ledger.handle)
+
+    def late(self, on: bool) -> None:
+        self._thread.late = on
+
+    def gradient_sizes(self, ledger: LedgerLike, sizes: Iterable[int] | None) -> None:
+        self._bindings[ledger.handle].sizes = None if sizes is None else frozenset(sizes)
+
+    def outstanding(self) -> int:
+        return len(self._outstanding)
+
+    def poll(self) -> None:
+        if not self._outstanding or _capturing():
+            return
+        for _ in range(len(self._outstanding)):
+            try:
+                issue, work = self._outstanding.popleft()
+            except IndexError:  # unbound meanwhile
+                return
+            if not self._ended(issue, work):
+                self._outstanding.append((issue, work))
+
+    def steps(self, ledger: LedgerLike) -> tuple[Callable[[int], int], Callable[[], None]]:
+        binding = self._bindings[ledger.handle]
+        micro_step_begin, micro_step_end = ledger.micro_step_begin, ledger.micro_step_end
+
+        def begin(last: int) -> int:
+            closes = micro_step_begin(last)
+            self._active = binding
+            return closes
+
+        def end() -> None:
+            self._active = None
+            micro_step_end()
+
+        return begin, end
+
+    def _arm(self, handle: int, on: bool) -> None:
+        if handle in self._bindings:
+            self._bindings[handle].armed = on
+
+    def _forget(self) -> None:
+        self._bindings, self._active = {}, None
+        self._callbacks.clear()
+        self._outstanding.clear()
+
+    # --- one collective -------------------------------------------------------------------------------------------------
+
+    def _kernel(self, operator: Operator) -> Callable[..., Any]:
+        name, _, overload = operator.name.removeprefix("c10d::").partition(".")
+        redispatch = getattr(getattr(torch.ops.c10d, name), overload or "default").redispatch
+        thread = self._thread
+
+        def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._bindings or thread.inside or keys.has(META):
+                return redispatch(keys & AFTER, *args, **kwargs)
+            issue = self._issue(operator, args)
+            thread.inside = True
+            try:
+                result = redispatch(keys & AFTER, *args, **kwargs)
+            except BaseException:
+                self._done(issue, Outcome.FAILED)
+                raise
+            finally:
+                thread.inside = False
+            self._watch(issue, operator, args, result)
+            return result
+
+        return kernel
+
+    def _issue(self, operator: Operator, args: tuple[Any, ...]) -> Issue | None:
+        """Counts it; None where it cannot be."""
+        try:
+            name = ProcessGroup.unbox(args[operator.group]).group_name
+            tensors = _tensors(args[operator.payload]) if operator.payload >= 0 else []
+            if tensors and tensors[0].device.type == "meta":
+                return None
+            binding = self._binding(name)
+            if binding is None:
+                return None
+            role = binding.roles.get(name, Role.OTHER)
+            traffic = Traffic.OURS if name in self._ours else self._traffic(binding, role, operator.op, tensors)
+            if traffic is Traffic.GRADIENT and binding.armed:
+                binding.armed = False
+                self._fire(binding.handle)
+            nbytes = sum(_bytes(t) for t in tensors)
+            time_ns = binding.issued(binding.handle, role, operator.op, traffic, nbytes, len(tensors))
+            keep = nbytes <= SMALL_BYTES or traffic is Traffic.OURS or (traffic is Traffic.GRADIENT and self._active is not None)
+            return Issue(binding, role, operator.op, traffic, time_ns, keep)
+        except Exception:
+            return None
+
+    def _binding(self, name: str) -> Binding | None:
+        if self._active is not None and name in self._active.roles:
+            return self._active
+        bindings = self._bindings
+        return next((b for b in bindings.values() if name in b.roles), next(iter(bindings.values()), None))
+
+    def _traffic(self, binding: Binding, role: Role, op: Op, tensors: list[torch.Tensor]) -> Traffic:
+        gradient = (
+            role in GRADIENT.get(op, ())
+            and (self._thread.late or torch._C._current_graph_task_id() >= 0)
+            and bool(tensors)
+            and (tensors[0].is_floating_point() or tensors[0].is_complex())
+            and (binding.sizes is None or sum(t.numel() for t in tensors) in binding.sizes)
+        )
+        return Traffic.GRADIENT if gradient else Traffic.OTHER
+
+    # --- completion -----------------------------------------------------------------------------------------------------
+
+    def _done(self, issue: Issue | None, outcome: Outcome) -> None:
+        if issue is not None and self._bindings.get(issue.binding.handle) is issue.binding:
+            issue.binding.done(issue.binding.handle, issue.role, issue.op, issue.traffic, issue.time_ns, outcome)
+
+    def _watch(self, issue: Issue | None, operator: Operator, args: tuple[Any, ...], result: Any) -> None:
+        if issue is None:
+            return
+        try:
+            if result is None:  # monitored_barrier blocks
+                self._done(issue, Outcome.OK)
+                return
+            boxed = result[-1] if isinstance(result, tuple | list) else result
+            work = None if boxed is None else Work.unbox(boxed)
+            gloo = _is_gloo(ProcessGroup.unbox(args[operator.group]), args)
+            if work is None or (gloo and operator.op in WITHOUT_GLOO_FUTURE) or not (gloo or issue.keep):
+                self._done(issue, Outcome.UNKNOWN)
+                return
+            issue.tells = gloo
+            self._outstanding.append((issue, work))
+            if gloo:  # asking is cheap and always allowed there, so what has completed is let go of soon
+                self._sweep()
+            while len(self._outstanding) > OUTSTANDING:
+                self._done(self._outstanding.popleft()[0], Outcome.UNKNOWN)
+        except Exception:
+            self._done(issue, Outcome.UNKNOWN)
+
+    def _sweep(self) -> None:
+        for _ in range(4):
+            try:
+                issue, work = self._outstanding.popleft()
+            except IndexError:
+                return
+            if not self._ended(issue, work):
+                self._outstanding.appendleft((issue, work))
+                return
+
+    def _ended(self, issue: Issue, work: Work) -> bool:
+        try:
+            if not work.is_completed():
+                return False
+        except Exception:
+            self._done(issue, Outcome.UNKNOWN)
+            return True
+        outcome = Outcome.OK
+        if issue.tells:
+            try:
+                work.get_future().value()
+            except Exception:
+                outcome = Outcome.FAILED
+        self._done(issue, outcome)
+        return True
+
+
+def _is_gloo(group: ProcessGroup, args: tuple[Any, ...]) -> bool:
+    first = next((t for a in args for t in _tensors(a)), None)
+    return bool(group._get_backend(torch.device("cpu") if first is None else first.device).name() == "gloo")
+
+
+def _calls(ledger: LedgerLike) -> tuple[Callable[..., int], Callable[..., None]]:
+    own = getattr(ledger, "collective_calls", None)  # a ledger that is not the library's
+    if own is not None:
+        return own
+    from . import _abi  # noqa: PLC0415 - loads the library
+
+    return _abi.library().gg_ledger_collective_issued, _abi.library().gg_ledger_collective_done
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, tuple | list):
+        return [t for v in value for t in _tensors(v)]
+    return []
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    if tensor.layout is torch.sparse_coo:
+        return _bytes(tensor._indices()) + _bytes(tensor._values())
+    return tensor.numel() * tensor.element_size()
+
+
+def _capturing() -> bool:
+    """Asking a CUDA event during a capture would end the capture."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
