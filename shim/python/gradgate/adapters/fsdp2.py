@@ -1,0 +1,200 @@
+"""FSDP2 (fully_shard on one- and two-dimensional meshes) and replicate() on top of it. Its flags are read when each group's backward
+ends; they are written on a cached list of parameter groups, as the public setters walk all modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import fsdp2_selftest, fsdp2_state
+from .base import Adapter, Group, NoEffect, Plan, Role, Unreduced
+from .fsdp2_keep import Keep
+from .fsdp2_late import Agree, reduce_late
+from .fsdp2_partial import Partials
+
+# What (reduce_grads, all_reduce_grads) mean a plan.
+FLAGS = {Plan.ACCUMULATE: (False, False), Plan.SHARD: (True, False), Plan.REDUCE: (True, True)}
+
+NO_EFFECT = {
+    "bucket_mb": NoEffect("bucket_fsdp2", "FSDP2 reduces per parameter group; fully_shard() on other modules changes their sizes"),
+    "wire": NoEffect("wire_fsdp2", "FSDP2 reduces in MixedPrecisionPolicy.reduce_dtype; set it there"),
+    "no_replicas": NoEffect(
+        "no_replica_dimension", "one-dimensional FSDP has no all-reduce to defer: use mode='window', or a two-dimensional mesh"
+    ),
+    "no_shards": NoEffect(
+        "shards_nothing",
+        "the shard dimension has one rank, so parameters are replicated and window_replica holds and sends what window does; give "
+        "fully_shard a mesh whose last dimension is the shard dimension",
+    ),
+    "keep": NoEffect("keep_params_unsharded", "parameters are not sharded here: there is no all-gather to save"),
+    "windows": NoEffect("variable_fsdp", "ranks of a shard group gather parameters together in every micro-step: use windows='equal'"),
+}
+
+
+def find(model: torch.nn.Module) -> list[Adapter]:
+    found = [root for root in fsdp2_state.roots(model) if any(map(fsdp2_state.groups_of, fsdp2_state.states_of(root)))]
+    return [Fsdp2(root, alone=len(found) == 1) for root in found]
+
+
+class Fsdp2(Adapter):
+    """One root. `agree`, where set, lets late() take in ranks that hold gradients of other parameters, or none."""
+
+    kind = "fsdp2"
+    flag_read = "backward"
+    late_alone = False
+    agree: Agree | None = None
+
+    def __init__(self, module: torch.nn.Module, *, alone: bool = True) -> None:
+        self.module = module
+        self.kind = "replicate" if fsdp2_state.is_replicate(module) else "fsdp2"
+        self.overridden: set[str] = set()  # groups whose flags others changed while ours were in force; for the caller to clear
+        self._alone = alone
+        states = fsdp2_state.states_of(module)
+        self._root = states[0]
+        self._groups = [g for state in states for g in fsdp2_state.groups_of(state)]
+        self._probes = [trained[0] for g in self._groups if (trained := fsdp2_state.trainable(g))]
+        self._partials = Partials(self._groups)
+        self._keep: Keep | None = None
+        self._can_keep = Keep(self._root, states)
+        owner = {id(p.sharded_param): p for g in self._groups for p in g.fsdp_params}
+        ordered = [(name, owner.pop(id(q))) for name, q in module.named_parameters() if id(q) in owner]
+        self._parameters = ordered + [(p._param_fqn or "?", p) for p in owner.values()]
+        self._names = {id(p): name for name, p in self._parameters}
+        self._former: list[tuple[bool, bool]] | None = None
+        self._own_flags = False  # the user had switched some off before
+        self._plan: Plan | None = None
+        self._reduce = self._all_reduce = True
+
+    def groups(self) -> list[Group]:
+        outer = Role.DP if self.kind == "replicate" else Role.REPLICATE
+        found: dict[int, Group] = {}
+        for group in self._groups:
+            for process_group, role in ((fsdp2_state.shard_group(group), Role.SHARD), (fsdp2_state.replicate_group(group), outer)):
+                if process_group is not None:
+                    found.setdefault(id(process_group), Group(process_group, role))
+        return list(found.values())
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        return [p.sharded_param for _, p in self._parameters if p.sharded_param.requires_grad]
+
+    def no_effect(self, option: str, value: object) -> NoEffect | None:
+        if option == "mode" and value == "window_replica":
+            if all(fsdp2_state.replicate_group(g) is None for g in self._groups):
+                return NO_EFFECT["no_replicas"]
+            if not self._can_keep:
+                return NO_EFFECT["no_shards"]
+        if option == "keep_params" and value and not self._can_keep:
+            return NO_EFFECT["keep"]
+        if (option in ("bucket_mb", "wire") and value is not None) or (option == "windows" and value == "variable"):
+            return NO_EFFECT[option]
+        return None
+
+    def configure(self, *, bucket_mb: float | None, wire: str | None, keep_params: bool) -> None:
+        if self._keep is not None:
+            self._keep.release()
+        self._keep = self._can_keep if keep_params and self._can_keep else None
+        self._plan = None  # the next arm writes all anew
+
+    def arm(self, plan: Plan) -> None:
+        first = self._groups[0]
+        if plan is not self._plan or first.reduce_grads is not self._reduce or first.all_reduce_grads is not self._all_reduce:
+            self._write(plan)
+        self._partials.reductions = 0
+
+    def _write(self, plan: Plan) -> None:
+        if self._former is None:
+            self._former = [(g.reduce_grads, g.all_reduce_grads) for g in self._groups]
+            self._own_flags = any(former != (True, True) for former in self._former)
+            self._partials.watch()
+        if self._plan is not None:
+            expected = (self._reduce, self._all_reduce)
+            changed = [g for g in self._groups if (g.reduce_grads, g.all_reduce_grads) != expected]
+            self.overridden.update(g._module_fqn or "the root" for g in changed)
+        self._reduce, self._all_reduce = FLAGS[plan]
+        for group in self._groups:
+            group.reduce_grads, group.all_reduce_grads = self._reduce, self._all_reduce
+        if self._keep is not None:
+            self._keep.hold(last=plan is Plan.REDUCE)
+        self._plan = plan
+
+    def disarm(self) -> None:
+        if fsdp2_state.amiss(self._root):
+            fsdp2_state.recover(self._root, self._groups)
+        if self._plan is Plan.REDUCE and (self._keep is not None or self._own_flags):
+            self._restore()
+
+    def _restore(self) -> None:
+        for group, former in zip(self._groups, self._former or (), strict=False):
+            group.reduce_grads, group.all_reduce_grads = former
+        if self._keep is not None:
+            self._keep.release()
+        self._plan = None
+
+    def late(self) -> None:
+        self._write(Plan.REDUCE)
+        try:
+            reduce_late(self._root, self._groups, self._partials, self.agree)
+            self.check()
+        finally:
+            self.disarm()
+
+    def reduced(self) -> bool:
+        """True also if only some of the groups did: the others were not used in the whole window."""
+        return self._partials.reductions > 0
+
+    def check(self) -> None:
+        """Where there are several roots the loss need not have used this one at all, and each parameter is looked at."""
+        if any(g._partial_reduce_output is not None for g in self._groups) or any(map(fsdp2_state.holds, self._probes)):
+            self._refuse()
+        if not self._alone and self.pending():
+            self._refuse()
+
+    def _refuse(self) -> None:
+        left = [self._names[id(p)] for g in self._groups for p in {*self._partials.layout(g), *filter(fsdp2_state.holds, g.fsdp_params)}]
+        names = ", ".join(left[:8]) + (" …" if len(left) > 8 else "")
+        raise Unreduced(f"FSDP2 has not reduced the gradients of {names}: the loss of the window's last micro-step did not use them")
+
+    def settle(self) -> None:
+        if self._keep is not None:
+            self._keep.release()
+            self._plan = None
+
+    def discard(self) -> None:
+        for group in self._groups:
+            fsdp2_state.drop(group)
+
+    def pending(self) -> bool:
+        return any(g._partial_reduce_output is not None or any(map(fsdp2_state.holds, g.fsdp_params)) for g in self._groups)
+
+    def expected(self) -> dict[tuple[Role, str], int]:
+        counts: dict[tuple[Role, str], int] = {}
+        for group in filter(fsdp2_state.trainable, self._groups):
+            shard, outer = fsdp2_state.shard_group(group), fsdp2_state.replicate_group(group)
+            if shard is not None and shard.size() > 1:
+                counts[Role.SHARD, "reduce_scatter"] = counts.get((Role.SHARD, "reduce_scatter"), 0) + 1
+            if outer is not None:
+                key = (Role.DP if self.kind == "replicate" else Role.REPLICATE, "all_reduce")
+                counts[key] = counts.get(key, 0) + 1
+        return counts
+
+    def deferred_bytes(self) -> int:
+        total = 0
+        for group in self._groups:
+            policy = group.mp_policy
+            for p in fsdp2_state.trainable(group):
+                held = policy.reduce_dtype or policy.param_dtype or p.sharded_param.dtype
+                total += p._orig_size.numel() * held.itemsize - p.sharded_size.numel() * p.sharded_param.dtype.itemsize
+        return total
+
+    def unsharded_bytes(self) -> int:
+        return self._can_keep.unsharded_bytes()
+
+    def self_test(self) -> None:
+        fsdp2_selftest.self_test()
+
+    def close(self) -> None:
+        if self._former is not None:
+            self._restore()
+            self._partials.unwatch()
+            self._former = None
