@@ -13,6 +13,8 @@ from .adapters.base import Plan, Role
 from .ledger import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .adapters.base import Adapter
     from .agreement import Agreement
     from .guards import Guards
@@ -87,6 +89,21 @@ class Job:
                     given[option] = None
             if self.enforcing:
                 adapter.configure(keep_params=self.ladder.keep, **given)
+
+    def disarm(self, adapter: Adapter) -> Callable[[], None]:
+        """adapter.disarm; what it issues itself is known to carry gradients."""
+        if adapter.kind != "plain":
+            return adapter.disarm
+        tap = self.tap
+
+        def disarm() -> None:
+            tap.late(True)
+            try:
+                adapter.disarm()
+            finally:
+                tap.late(False)
+
+        return disarm
 
     # --- before a micro-step ---------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ class MicroStep:
         self._end = window.end
         adapters = window.adapters if window.enforcing else []
         self._arms = tuple(adapter.arm for adapter in adapters)
-        self._disarms = tuple(adapter.disarm for adapter in adapters)
+        self._disarms = tuple(window.job.disarm(adapter) for adapter in adapters)
         self.open_plan = Plan.ACCUMULATE
         self.last = BY_COUNT
         self.items: int | None = None
@@ -54,10 +54,10 @@ class MicroStep:
         if self.items is not None:
             window.items += self.items
             window.any_items = True
+        for disarm in self._disarms:
+            disarm()
         self._end()
         window.inside = False
         window.micro_steps += 1
-        for disarm in self._disarms:
-            disarm()
         if window.closing:
             window.close_boundary()

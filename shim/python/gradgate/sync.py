@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from . import guarded_step, statistics
+from . import closing, guarded_step, statistics
 from .ledger import Refused
 from .micro_batches import MicroBatch
 from .micro_batches import micro_batches as _micro_batches
@@ -115,7 +115,7 @@ class Sync:
         if self.window.closed:
             self.window.discarded = True
             self.window.at_boundary = False
-            self.window.drop()
+            closing.drop(self.window)
             self.window.publish()
         else:
             self.window.discarding = True

@@ -1,7 +1,7 @@
 """The window in progress: what its micro-steps have done, and how it ends.
 
-    open ── boundary micro-step, step guard or flush ──► ballot ──► late reduction where this rank has not reduced ──► closed
-                                                                                                        step, or next micro-step ──► published
+    open ── boundary, step guard or flush ──► ballot ──► late reduction, if not reduced ──► closed
+                                              closed ── step, or next micro-step ──► published
 
 A rank that reduces in its backward sends the ballot just before its first gradient collective, so that it travels beside them; one
 that has not reduced when its window ends sends it then and is late. Whatever is refused is refused by values that all ranks share.
@@ -13,8 +13,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from . import closing
 from .adapters.base import Plan, Unreduced
-from .ledger import Disagreement, GradgateError, Refused, Vote
+from .ledger import GradgateError, Refused, Vote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,8 +34,7 @@ class Window:
         self.ledger = job.ledger
         self.agreement: Agreement | None = job.agreement
         self.enforcing = job.enforcing
-        self.begin = job.ledger.micro_step_begin
-        self.end = job.ledger.micro_step_end
+        self.begin, self.end = job.tap.steps(job.ledger)
         self.attention = True
         self.inside = False  # a micro-step is open
         self.closing = False  # and it is the boundary
@@ -136,13 +136,13 @@ class Window:
                 raise
         brought = verdict.max_micro_steps > 0
         if brought and self.enforcing:
-            self._reduce_the_rest(verdict, in_time)
+            closing.reduce_the_rest(self, verdict, in_time)
         sums = self.job.sum(self, verdict) if verdict.any_sums and self.agreement is not None else None
-        self._told(verdict)
+        closing.tell_differences(self, verdict)
         self.discarded = verdict.any_discard
         self.skipped = verdict.max_skipped
         if self.discarded:
-            self.drop()
+            closing.drop(self)
         elif brought:
             self.job.scale(self, verdict, sums, divisor)
         self.verdict = verdict
@@ -170,69 +170,6 @@ class Window:
             parity=self.job.parity(),
             headroom_bytes=self.job.headroom(),
         )
-
-    def _reduce_the_rest(self, verdict: Verdict, in_time: bool) -> None:
-        """Issues what the wrappers would have issued, where they have not."""
-        if verdict.any_discard and not verdict.any_contribute:
-            return
-        waiting = [a for a in self.adapters if not self.job.reduced(a, in_time)]
-        if not waiting:
-            return
-        if (
-            self.micro_steps > self.skips
-            and not any(a.pending() for a in waiting)
-            and all(p.grad is None for a in waiting for p in a.parameters())
-        ):
-            self.ledger.warn(
-                "no_backward",
-                f"window {self.ledger.window_index}: {self.micro_steps} micro-steps left no gradient; is the backward inside `with sync.micro_step():`? "
-                "A micro-step without one calls sync.skip()",
-            )
-        for adapter in waiting:
-            if not adapter.late_alone and verdict.any_contribute and not verdict.all_contribute:
-                why = (
-                    f"{adapter.kind}: this rank has not reduced and others have, in the backward of their boundary micro-step; all ranks must "
-                    "bring the same micro-steps, and run a backward in the last one"
-                )
-                self.job.fail(why)
-                raise Unreduced(why)
-        self.ledger.late_begin()
-        tap = self.job.tap
-        tap.late(True)
-        try:
-            for adapter in waiting:
-                adapter.late()
-        except Unreduced as unreduced:
-            self.job.fail(str(unreduced))
-            raise
-        finally:
-            tap.late(False)
-
-    def _told(self, verdict: Verdict) -> None:
-        """Ranks that differ are named on all of them; strict raises on all."""
-        if not verdict.differs or self.agreement is None:
-            return
-        text = f"window {self.ledger.window_index}: ranks differ: {self.agreement.describe()}"
-        if verdict.incompatible:
-            self.job.fail(text)
-            raise Disagreement(text)
-        if verdict.parity_differs:
-            text += (
-                ". The ranks' parameters are no longer the same: some step used gradients that were not reduced, or they never were equal"
-            )
-        if self.job.strict and (verdict.unequal or verdict.parity_differs):
-            self.job.fail(text)
-            raise Disagreement(text)
-        reason = "parity" if verdict.parity_differs else "ranks_disagree" if verdict.unequal else "ranks_skipped"
-        self.ledger.warn(reason, text)
-
-    def drop(self) -> None:
-        """Throws the window's gradients away, deferred ones included."""
-        if self.enforcing:
-            for adapter in self.adapters:
-                adapter.discard()
-        for parameter in self.job.parameters:
-            parameter.grad = None
 
     def publish(self, *, stepped: bool = False) -> None:
         """Hands the closed window to the ledger."""

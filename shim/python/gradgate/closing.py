@@ -1,0 +1,77 @@
+"""How a window ends on this rank, once its ballot is read: late reduction, who differs, gradients thrown away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .adapters.base import Unreduced
+from .ledger import Disagreement
+
+if TYPE_CHECKING:
+    from .adapters.base import Adapter
+    from .ledger import Verdict
+    from .window import Window
+
+
+def reduce_the_rest(window: Window, verdict: Verdict, in_time: bool) -> None:
+    """Issues what the wrappers would have issued, where they have not. Raises Unreduced, after telling the other ranks."""
+    if verdict.any_discard and not verdict.any_contribute:
+        return
+    waiting = [a for a in window.adapters if not window.job.reduced(a, in_time)]
+    if not waiting:
+        return
+    _warn_without_backward(window, waiting)
+    tap = window.job.tap
+    window.ledger.late_begin()
+    tap.late(True)
+    try:
+        for adapter in waiting:
+            _check_together(adapter, verdict)
+            adapter.late()
+    except Unreduced as unreduced:
+        window.job.fail(str(unreduced))
+        raise
+    finally:
+        tap.late(False)
+
+
+def _check_together(adapter: Adapter, verdict: Verdict) -> None:
+    if not adapter.late_alone and verdict.any_contribute and not verdict.all_contribute:
+        raise Unreduced(
+            f"{adapter.kind}: this rank has not reduced, and others have, in the backward of their boundary micro-step; all ranks "
+            "must bring the same micro-steps, and run a backward in the last one"
+        )
+
+
+def _warn_without_backward(window: Window, waiting: list[Adapter]) -> None:
+    if window.micro_steps <= window.skips or any(adapter.pending() for adapter in waiting):
+        return
+    if all(p.grad is None for adapter in waiting for p in adapter.parameters()):
+        window.ledger.warn(
+            "no_backward",
+            f"window {window.ledger.window_index}: {window.micro_steps} micro-steps left no gradient; is the backward inside "
+            "`with sync.micro_step():`? A micro-step without one calls sync.skip()",
+        )
+
+
+def tell_differences(window: Window, verdict: Verdict) -> None:
+    """Ranks that differ are named on all of them; strict raises Disagreement on all."""
+    if not verdict.differs or window.agreement is None:
+        return
+    text = f"window {window.ledger.window_index}: ranks differ: {window.agreement.describe()}"
+    if verdict.parity_differs:
+        text += ". Their parameters are no longer the same: a step used gradients that were not reduced, or they never were equal"
+    if verdict.incompatible or (window.job.strict and ((verdict.unequal and not window.job.variable) or verdict.parity_differs)):
+        window.job.fail(text)
+        raise Disagreement(text)
+    reason = "parity" if verdict.parity_differs else "ranks_disagree" if verdict.unequal else "ranks_skipped"
+    window.ledger.warn(reason, text)
+
+
+def drop(window: Window) -> None:
+    """Throws the window's gradients away, deferred ones included."""
+    if window.enforcing:
+        for adapter in window.adapters:
+            adapter.discard()
+    for parameter in window.job.parameters:
+        parameter.grad = None
