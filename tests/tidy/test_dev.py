@@ -24,13 +24,17 @@ class DevTest(unittest.TestCase):
         for name in STAND_INS:
             self.stand_in(name, "")
         shutil.copy(ROOT / "dev", self.root / "dev")
+        (self.root / "tests/tidy").mkdir(parents=True)
+        shutil.copy(ROOT / "tests/tidy/setup.sh", self.root / "tests/tidy")
+        self.stand_in("../.venv/bin/python", "")
         (self.root / "CMakePresets.json").write_text("{}\n", encoding="utf-8")
         self.install()
 
     def stand_in(self, name: str, body: str) -> None:
         """A program that logs its name and arguments, then does `body`."""
         path = self.root / "bin" / name
-        path.write_text(f'#!/bin/sh\necho "{name} $*" >>"{self.log}"\n{body}\n', encoding="utf-8")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'#!/bin/sh\necho "{path.name} $*" >>"{self.log}"\n{body}\n', encoding="utf-8")
         path.chmod(0o755)
 
     def install(self, *missing: str) -> None:
@@ -144,13 +148,38 @@ class DevTest(unittest.TestCase):
 
     def test_sanitizers_leave_out_whole_processes(self) -> None:
         self.stand_in("ctest", 'echo "$TSAN_OPTIONS"')
-        (self.root / "tests/daemon").mkdir(parents=True)
         (self.root / "tests/tsan.supp").write_text("", encoding="utf-8")
         done = self.dev("test", "--tsan")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f"halt_on_error=1:second_deadlock_stack=1:suppressions={self.root}/tests/tsan.supp", done.stdout)
         self.assertIn("--test-dir build/tsan", self.called("ctest")[0])
-        self.assertIn("--label-exclude ^(gpu|system|tidy)$", self.called("ctest")[0])
+        self.assertIn("--label-exclude ^(gpu|system|tidy|torch)$", self.called("ctest")[0])
+
+    def test_the_virtual_environment_is_made_where_it_is_needed(self) -> None:
+        for command, wanted in [("build", 0), ("demo", 0), ("lint", 1), ("test", 1), ("demo torch", 1), ("setup --python", 1)]:
+            self.log.write_text("", encoding="utf-8")
+            self.assertEqual(self.dev(*command.split()).returncode, 0, command)
+            self.assertEqual(sum("tests/tidy/environment.py" in line for line in self.called("python3")), wanted, command)
+        self.log.write_text("", encoding="utf-8")
+        (self.root / "tests/tsan.supp").write_text("", encoding="utf-8")
+        self.dev("test", "--tsan")
+        self.assertEqual(self.called("python3"), [])
+
+    def test_no_virtual_environment_no_tests(self) -> None:
+        self.stand_in("python3", "exit 1")
+        for command in (["test"], ["test", "--torch", "2.9.1"], ["demo", "torch"]):
+            self.assertEqual(self.dev(*command).returncode, 1, command)
+        self.assertEqual(self.called("ctest") + self.called("python"), [])
+
+    def test_another_torch_runs_in_an_environment_of_its_own(self) -> None:
+        self.stand_in("../.venv-torch-2.9.1/bin/python", 'echo "5 passed in 1.00s"')
+        done = self.dev("test", "ddp", "--torch", "2.9.1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.splitlines()[-1], "5 passed in 1.00s")
+        self.assertTrue(self.called("python3")[0].endswith("tests/tidy/environment.py --torch 2.9.1"))
+        self.assertIn("-m pytest -p no:cacheprovider -k ddp tests/torch", self.called("python")[0])
+        self.assertEqual(self.called("ctest"), [])
+        self.assertIn("--torch needs a version", self.dev("test", "--torch").stderr)
 
     def test_what_does_not_exist_yet_fails_clearly(self) -> None:
         for command, script in [("bench", "bench/run.py"), ("fuzz", "tests/fuzz/run.py")]:
@@ -162,11 +191,13 @@ class DevTest(unittest.TestCase):
         done = self.dev("ci")
         self.assertEqual(done.returncode, 0, done.stderr)
         stages = [line[4:] for line in done.stdout.splitlines() if line.startswith("=== ")]
-        self.assertEqual(stages, ["setup", "lint --all", "build", "test --asan", "test --tsan", "demo", "times", "test"])
+        self.assertEqual(
+            stages, ["setup --python", "lint --all", "build", "test --asan", "test --tsan", "demo", "demo torch", "times", "test"]
+        )
         self.assertIn("ctest --test-dir build/debug", done.stdout.splitlines()[-1])
 
     def test_ci_stops_at_the_first_stage_that_fails(self) -> None:
-        self.stand_in("python3", "exit 1")
+        self.stand_in("python3", 'case "$*" in *lint.py*) exit 1 ;; esac')
         done = self.dev("ci")
         self.assertEqual(done.returncode, 1)
         self.assertIn("ci: stage 'lint --all' failed", done.stderr)

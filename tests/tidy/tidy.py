@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that compilers do not make: layering, build files, text, protos, documentation. One line per violation; exit 1 if any."""
+"""Checks that compilers do not make: layering, imports, build files, text, protos, documentation. One line per violation; exit 1 if any."""
 
 import argparse
 import pathlib
@@ -7,12 +7,13 @@ import sys
 
 import buildfiles
 import documented
+import imports
 import layers
 import protos
 import text
 from tree import Tree
 
-CHECKS = (layers, buildfiles, text, protos, documented)
+CHECKS = (layers, imports, buildfiles, text, protos, documented)
 
 
 def check_all(tree: Tree) -> list[str]:

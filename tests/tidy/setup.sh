@@ -1,0 +1,32 @@
+# shellcheck shell=bash
+# What ./dev needs of Debian, and how it comes there. Read by ./dev, whose run and die it uses.
+
+# Debian names; the same on 12 and 13.
+packages=(g++ cmake ninja-build ccache pkgconf git python3 python3-venv python3-dev shellcheck valgrind
+  clang clang-format clang-tidy libclang-rt-dev
+  libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev libabsl-dev prometheus-cpp-dev
+  libgloo-dev libhiredis-dev libcli11-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev)
+
+# Debian 12 has promtool only in the package prometheus, which would start a server: it is taken out of there.
+install() {
+  run "${apt[@]}" update || echo 'setup: not all package lists came; trying with those that did'
+  if ! command -v promtool >/dev/null && apt-cache show promtool &>/dev/null; then set -- "$@" promtool; fi
+  (($# == 0)) || run "${apt[@]}" install --no-install-recommends "$@" || return
+  command -v promtool >/dev/null || run bash -o pipefail -c 'mkdir --parents .cache/bin && cd .cache && apt-get download prometheus &&
+    dpkg-deb --fsys-tarfile prometheus_*.deb | tar --extract --directory=bin --strip-components=3 ./usr/bin/promtool && rm prometheus_*.deb'
+}
+
+ensure_setup() {
+  local missing apt=(env DEBIAN_FRONTEND=noninteractive apt-get --yes --option=DPkg::Lock::Timeout=300 --option=Acquire::Retries=3)
+  command -v dpkg-query >/dev/null || { echo "setup: not a Debian; needs what Debian calls: ${packages[*]}" && return; }
+  mapfile -t missing < <(comm -13 <(dpkg-query --show --showformat='${Status} ${Package}\n' "${packages[@]}" 2>/dev/null |
+    sed --quiet 's/^.* ok installed //p' | sort --unique) <(printf '%s\n' "${packages[@]}" | sort --unique))
+  ((${#missing[@]} == 0)) && command -v promtool >/dev/null && return
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || die "neither root nor sudo: ask an administrator to install: ${missing[*]:-promtool}"
+    echo "setup: installs through sudo: ${missing[*]:-promtool}"
+    apt=(sudo "${apt[@]}")
+  fi
+  install "${missing[@]}" || { echo 'setup: failed, one more try' && install "${missing[@]}"; } ||
+    die "apt-get could not install: ${missing[*]:-promtool}; its output above says why"
+}
