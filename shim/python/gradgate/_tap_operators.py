@@ -117,3 +117,8 @@ def operators() -> tuple[list[Operator], list[str]]:
     """Every collective of the dispatcher, and the names of those that are not understood."""
     found = [understand(name) for name in sorted(torch._C._dispatch_get_all_op_names()) if name.startswith("c10d::")]
     return [f for f in found if isinstance(f, Operator)], [f for f in found if isinstance(f, str)]
+
+
+def capturing() -> bool:
+    """Asking a CUDA event during a capture would end the capture."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed import ProcessGroup, Work
 
-from ._tap_operators import Op, Operator, Outcome, Traffic, operators
+from ._tap_operators import Op, Operator, Outcome, Traffic, capturing, operators
 from .adapters.base import Role
 from .tap import Tap
 
@@ -108,7 +108,7 @@ class PythonTap(Tap):
         return len(self._outstanding)
 
     def poll(self) -> None:
-        if not self._outstanding or _capturing():
+        if not self._outstanding or capturing():
             return
         for _ in range(len(self._outstanding)):
             try:
@@ -285,8 +285,3 @@ def _bytes(tensor: torch.Tensor) -> int:
     if tensor.layout is torch.sparse_coo:
         return _bytes(tensor._indices()) + _bytes(tensor._values())
     return tensor.numel() * tensor.element_size()
-
-
-def _capturing() -> bool:
-    """Asking a CUDA event during a capture would end the capture."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
