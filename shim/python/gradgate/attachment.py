@@ -131,7 +131,7 @@ def _find(
         found.append(Plain(strays, group, options.deadline_s))
         if wrapped and group is not None and dist.get_world_size(group) > 1:
             names = ", ".join(name for name, _ in strays[:8]) + (f" and {len(strays) - 8} more" if len(strays) > 8 else "")
-            text = f"parameters outside every wrapper: {names}. gradgate reduces them itself, at the boundary; wrap them, or freeze them, to be told no more"
+            text = f"parameters outside every wrapper: {names}. gradgate reduces them itself, at the boundary; wrap or freeze them"
             if options.strict:
                 raise Unreduced(text)
             notes.append(("stray_parameters", text))

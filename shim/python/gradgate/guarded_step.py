@@ -57,7 +57,7 @@ def step(
         scaler.update()
         stepped = scaler.get_scale() >= before
     if scheduler is not None and stepped:
-        for one in scheduler if isinstance(scheduler, (list, tuple)) else (scheduler,):
+        for one in scheduler if isinstance(scheduler, list | tuple) else (scheduler,):
             one.step()
     for optimizer in job.optimizers:
         optimizer.zero_grad()

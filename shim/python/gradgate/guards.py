@@ -67,8 +67,8 @@ class Guards:
         ):
             window.ledger.warn(
                 "no_window",
-                "the optimizer steps and no micro-step has begun since its last step: put forward and backward into `with sync.micro_step():`; "
-                "outside it gradients are reduced as the wrapper does by itself, and not counted as a window",
+                "the optimizer steps and no micro-step has begun since its last step: put forward and backward into "
+                "`with sync.micro_step():`; outside it gradients are reduced as the wrapper does by itself, and in no window",
             )
         self._seen[id(optimizer)] = micro_steps
         window.stepping()
@@ -110,7 +110,8 @@ def _patch() -> None:
         return step(self, optimizer, *args, **kwargs)
 
     scaler.unscale_, scaler.step = unscale_, step_  # type: ignore[method-assign]
-    _restore.append(lambda: (setattr(scaler, "unscale_", unscale), setattr(scaler, "step", step)) and None)
+    _restore.append(functools.partial(setattr, scaler, "unscale_", unscale))
+    _restore.append(functools.partial(setattr, scaler, "step", step))
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         _patch_clip(name, getattr(torch.nn.utils, name))
 

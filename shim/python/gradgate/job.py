@@ -184,12 +184,12 @@ class Job:
         """A flush's divisor is part of the ballot: all ranks rescale by the same factor, or all refuse."""
         largest = max(divisor, verdict.max_divisor)
         brought = verdict.max_micro_steps
-        if largest == 0 or brought == 0 or brought == largest:
+        if largest == 0 or brought in (0, largest):
             return 1.0
         if verdict.min_micro_steps != brought or verdict.min_divisor != largest:
             raise Refused(
-                f"window {self.ledger.window_index}: flush(divisor={largest}) needs the same call and the same number of micro-steps on all ranks; "
-                f"they brought {verdict.min_micro_steps} to {brought}. Scale the losses by the window's size instead (sync.micro_batches), or use items="
+                f"window {self.ledger.window_index}: flush(divisor={largest}) needs the same call and as many micro-steps on all ranks; "
+                f"they brought {verdict.min_micro_steps} to {brought}. Scale the losses by the window's size (sync.micro_batches), or use items="
             )
         return largest / brought
 

@@ -42,7 +42,7 @@ def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
 
 
 def _positive(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
         raise ValueError(f"{name}={value!r}: must be a positive number")
 
 

@@ -125,9 +125,8 @@ class Sync:
         boundary. It rides beside the ballot, once a window. At most 16 names, the same on all ranks."""
         scalars = self.window.scalars
         for name, value in values.items():
-            value = value.detach() if hasattr(value, "detach") else float(value)
             entry = scalars.setdefault(name, [0.0, 0])
-            entry[0] = entry[0] + value
+            entry[0] = entry[0] + (value.detach() if hasattr(value, "detach") else float(value))
             entry[1] += 1
         if len(scalars) > _MAX_SCALARS:
             raise ValueError(f"sync.mean: {len(scalars)} names in one window ({', '.join(sorted(scalars))}); at most {_MAX_SCALARS}")

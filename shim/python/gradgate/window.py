@@ -69,8 +69,8 @@ class Window:
         if self.closed:
             if self.mended_by:
                 raise Refused(
-                    f"{self.mended_by} ran after micro-step {self.closed_size} of {self.job.accumulate}, and no optimizer step followed: what was "
-                    f"scaled then and what this micro-step adds would mix. Call it at the boundary, after `if sync.boundary`"
+                    f"{self.mended_by} ran after micro-step {self.closed_size} of {self.job.accumulate}, and no optimizer step followed: "
+                    "gradients scaled then and those that this one adds would mix. Call it at the boundary, under `if sync.boundary:`"
                 )
             self.publish()
         self.at_boundary = False
