@@ -3,8 +3,6 @@ ends; they are written on a cached list of parameter groups, as the public sette
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from . import fsdp2_selftest, fsdp2_state

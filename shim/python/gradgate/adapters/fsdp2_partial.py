@@ -93,6 +93,8 @@ class Partials:
         return Work.ALL if brought else Work.ALL_REDUCE
 
     def _post_backward(self, group: Any, original: Callable[..., None], *unused: Any) -> None:
+        if not group.reduce_grads and not hasattr(group.fsdp_params[0], "_unsharded_param"):
+            return  # no forward has used it yet; FSDP2 would look at its unsharded gradients
         work = self.prepare(group) if group.reduce_grads else Work.NONE
         with _nothing_to_scatter(group) if work is Work.ALL_REDUCE else contextlib.nullcontext():
             original(*unused)

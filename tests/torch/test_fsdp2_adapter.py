@@ -1,0 +1,304 @@
+"""The adapter for FSDP2: what is issued, that no byte of a parameter differs from reducing each micro-step, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import launch
+import pytest
+
+
+def make(mesh: Any, policy: Any = None, dtype: Any = None) -> Any:
+    import sharded
+    import torch
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    net = sharded.Net(dtype or torch.float64)
+    for block in net.blocks:
+        fully_shard(block, mesh=mesh, mp_policy=policy or MixedPrecisionPolicy())
+    return fully_shard(net, mesh=mesh, mp_policy=policy or MixedPrecisionPolicy())
+
+
+def adapted(net: Any, keep: bool = False) -> Any:
+    from gradgate.adapters import fsdp2
+
+    [adapter] = fsdp2.find(net)
+    adapter.configure(bucket_mb=None, wire=None, keep_params=keep)
+    return adapter
+
+
+def refusal(function: Callable[[], object]) -> str:
+    try:
+        function()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+# Each takes (rank, world, mesh) and returns what the test compares. Windows: (reduced in the last backward or late, micro-steps).
+
+
+def parity(rank: int, world: int, mesh: Any, windows: Any, late: Any = (), plan: str = "ACCUMULATE", **options: Any) -> dict[str, Any]:
+    """Hashes of parameters and counts, reducing each micro-step and deferring."""
+    import counting
+    import exact
+    import sharded
+    import torch
+    from gradgate.adapters.base import Plan
+
+    optimizer = {"make": options.pop("make", torch.optim.SGD), **options.pop("optimizer", {})}
+    keep, around = options.pop("keep", False), options.pop("around", None)
+    build = options.pop("build", make)
+    plain, net = build(mesh), build(mesh)
+    plain.around = net.around = around
+    with counting.profiled() as plain_counts:
+        sharded.reduce_each(plain, windows, rank, world, sharded.stepping(plain, **optimizer))
+    adapter = adapted(net, keep)
+    with counting.profiled() as counts:
+        sharded.deferred(net, adapter, windows, rank, world, sharded.stepping(net, **optimizer), Plan[plan], late)
+    adapter.close()
+    result = {
+        "same": exact.parameter_hash(net.parameters()) == exact.parameter_hash(plain.parameters()),
+        "moved": any(bool(p.full_tensor().any()) for p in net.parameters()),
+        "counts": dict(counts),
+        "plain": dict(plain_counts),
+        "left": [name for group in adapter._groups for name in group.__dict__ if name == "post_backward"],
+    }
+    assert not options
+    return result
+
+
+def four_ranks(rank: int, world: int) -> dict[str, Any]:
+    import gradgate.adapters.base as base
+    import sharded
+    import torch
+    from sharded import FULL, Micro
+    from torch.distributed.device_mesh import init_device_mesh
+
+    hsdp = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    args = (rank, world, hsdp)
+    mixed = [FULL, FULL[:3], FULL, FULL[:1], FULL]
+    elsewhere = [[Micro(1), Micro(2), Micro(3, "abg")], [Micro(2), Micro(1, "cdefg")], [Micro(1, "ag"), Micro(2, "eg")]]
+    apart = [[Micro(1, "eg"), Micro(2, "fg")], [Micro(1, "afg"), Micro(3, "beg"), Micro(2, "adg"), Micro(1, "g")]]
+    unused = [[Micro(1, "abeg"), Micro(2, "abg")], [Micro(1, "abfg"), Micro(2, "abfg")], [Micro(1), Micro(1)]]
+    adamw = {"make": torch.optim.AdamW, "optimizer": {"weight_decay": 0.5}}
+    rows: dict[str, Any] = {
+        "window": parity(*args, mixed, late=(1, 3)),
+        "kept": parity(*args, mixed, late=(1, 3), keep=True),
+        "replica": parity(*args, mixed, plan="SHARD"),
+        "replica late": parity(*args, mixed, late=(1, 3), plan="SHARD"),
+        "replica kept": parity(*args, [FULL], plan="SHARD", keep=True),
+    }
+    for plan in ("ACCUMULATE", "SHARD"):
+        for late in ((), range(4)):
+            rows[f"elsewhere {plan} {late}"] = parity(*args, elsewhere, late=late, plan=plan)
+            rows[f"apart {plan} {late}"] = parity(*args, apart, late=late, plan=plan)
+            rows[f"unused {plan} {late}"] = parity(*args, unused, late=late, plan=plan, **adamw)
+    rows["setter"] = overridden(*args)
+    rows["discard"] = discarded(*args)
+    rows["replicas"] = replicas_differ(*args)
+    rows["before"] = begun_before(*args)
+    rows["facts"] = facts(*args)
+    rows["mixed types"] = mixed_types(*args)
+    del base, sharded
+    return rows
+
+
+def overridden(rank: int, world: int, mesh: Any) -> dict[str, Any]:
+    """The user's own setter between two micro-steps, on the root, turns the all-reduce on again."""
+    import counting
+    import sharded
+    from gradgate.adapters.base import Plan
+
+    net = make(mesh)
+    adapter = adapted(net)
+    with counting.profiled() as counts:
+        for i, micro in enumerate(sharded.FULL):
+            net.set_requires_all_reduce(False)
+            net.set_requires_gradient_sync(True)
+            adapter.arm(Plan.REDUCE if i == 3 else Plan.SHARD)
+            sharded.backward(net, micro, rank, world)
+            adapter.disarm()
+    adapter.check()
+    told = sorted(adapter.overridden)
+    adapter.close()
+    net.set_requires_gradient_sync(False)
+    again = adapted(net)
+    again.arm(Plan.REDUCE)
+    sharded.backward(net, sharded.Micro(), rank, world)
+    again.disarm()
+    again.close()
+    flags = {(g.reduce_grads, g.all_reduce_grads) for g in again._groups}
+    return {"counts": dict(counts), "told": told, "restored": flags == {(False, False)}}
+
+
+def discarded(rank: int, world: int, mesh: Any) -> dict[str, Any]:
+    import counting
+    import sharded
+    from gradgate.adapters.base import Plan
+
+    found = {}
+    for plan in (Plan.ACCUMULATE, Plan.SHARD):
+        net = make(mesh)
+        adapter = adapted(net)
+        for _ in range(2):
+            adapter.arm(plan)
+            sharded.backward(net, sharded.Micro(7), rank, world)
+            adapter.disarm()
+        with counting.profiled() as counts:
+            adapter.discard()
+        pending = adapter.pending()
+        adapter.arm(Plan.REDUCE)
+        net(2.0).backward()
+        adapter.disarm()
+        found[plan.name] = (net.g.grad.full_tensor().tolist(), dict(counts), pending)
+    return found
+
+
+def replicas_differ(rank: int, world: int, mesh: Any) -> dict[str, Any]:
+    """One replica brings no micro-step at all, or other parameters; with `agree` the others take it in."""
+    import sharded
+    import torch
+    import torch.distributed as dist
+    from gradgate.adapters.base import Plan
+
+    replica, found = rank // 2, {}
+    for name, plan, uses in (
+        ("none", Plan.ACCUMULATE, ["", "aeg"]),
+        ("none yet", Plan.SHARD, ["", "aeg"]),
+        ("other", Plan.SHARD, ["ag", "eg"]),
+    ):
+        net = make(mesh)
+        adapter = adapted(net)
+        adapter.agree = lambda bits: dist.all_reduce(bits, op=dist.ReduceOp.MAX)
+        if uses[replica]:
+            adapter.arm(plan)
+            net(4.0, uses[replica]).backward()
+            adapter.disarm()
+        adapter.late()
+        grads = [getattr(net.blocks[0], "a"), getattr(net.blocks[1], "c"), getattr(net.blocks[2], "e"), net.g]
+        found[name] = [None if p.grad is None else p.grad.full_tensor().reshape(-1)[0].item() for p in grads]
+    assert sharded and torch
+    return found
+
+
+def begun_before(rank: int, world: int, mesh: Any) -> str:
+    """A partial sum from before attach, of some parameters only."""
+    from gradgate.adapters.base import Plan
+
+    net = make(mesh)
+    net.set_requires_all_reduce(False)
+    net(1.0, "ag").backward()
+    adapter = adapted(net)
+
+    def window() -> None:
+        adapter.arm(Plan.REDUCE)
+        net(1.0, "bg").backward()
+
+    return refusal(window)
+
+
+def facts(rank: int, world: int, mesh: Any) -> dict[str, Any]:
+    adapter = adapted(make(mesh))
+    adapter.self_test()
+    return {
+        "groups": [(g.role.name, g.process_group.size()) for g in adapter.groups()],
+        "expected": {f"{role.name} {op}": n for (role, op), n in adapter.expected().items()},
+        "parameters": len(adapter.parameters()),
+        "reasons": [
+            effect and effect.reason
+            for effect in (
+                adapter.no_effect("mode", "window_replica"),
+                adapter.no_effect("mode", "window"),
+                adapter.no_effect("keep_params", True),
+                adapter.no_effect("bucket_mb", 25.0),
+                adapter.no_effect("wire", "bf16"),
+                adapter.no_effect("wire", None),
+                adapter.no_effect("windows", "variable"),
+                adapter.no_effect("windows", "equal"),
+            )
+        ],
+    }
+
+
+def mixed_types(rank: int, world: int, mesh: Any) -> list[list[float] | None]:
+    """bfloat16 parameters reduced in float32: FSDP2 alone refuses a group of which a deferred micro-step used another parameter."""
+    import torch
+    from gradgate.adapters.base import Plan
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    found = []
+    for plan in (Plan.ACCUMULATE, Plan.SHARD):
+        net = make(mesh, MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32), torch.float32)
+        adapter = adapted(net)
+        for used, now in (("eg", plan), ("fg", plan), ("fg", Plan.REDUCE)):
+            adapter.arm(now)
+            net(2.0, used).backward()
+            adapter.disarm()
+        adapter.check()
+        grads = [net.blocks[2].e.grad, net.blocks[2].f.grad, net.blocks[1].c.grad]
+        found.append([None if g is None else g.full_tensor()[0].item() for g in grads])
+    return found
+
+
+@pytest.fixture(scope="module")
+def four() -> list[dict[str, Any]]:
+    return launch.run(four_ranks, 4, timeout=300)
+
+
+G, N = 4, 4
+
+
+def test_windows_are_exact_with_the_counts_of_one_reduction(four: list[dict[str, Any]]) -> None:
+    for rows in four:
+        for name, row in rows.items():
+            if isinstance(row, dict) and "same" in row:
+                assert row["same"] and row["moved"], (name, row)
+                assert row["left"] == [], name
+        # 16 micro-steps in 5 windows. An all-gather per group and forward, and in backward but for the root's own.
+        gathers = 16 * (2 * G - 1)
+        assert rows["window"]["plain"] == {"reduce_scatter": 16 * G, "all_reduce": 16 * G, "all_gather": gathers}
+        assert rows["window"]["counts"] == {"reduce_scatter": 5 * G, "all_reduce": 5 * G, "all_gather": gathers}
+        assert rows["kept"]["counts"] == {"reduce_scatter": 5 * G, "all_reduce": 5 * G, "all_gather": 5 * G}
+        assert rows["replica"]["counts"] == {"reduce_scatter": 16 * G, "all_reduce": 5 * G, "all_gather": gathers}
+        assert rows["replica late"]["counts"] == rows["replica"]["counts"], "late costs nothing more"
+        assert rows["replica kept"]["counts"] == {"reduce_scatter": N * G, "all_reduce": G, "all_gather": G}
+
+
+def test_the_users_setter_between_micro_steps_is_undone_and_told(four: list[dict[str, Any]]) -> None:
+    for rows in four:
+        assert rows["setter"]["counts"]["all_reduce"] == G
+        assert rows["setter"]["counts"]["reduce_scatter"] == N * G
+        assert len(rows["setter"]["told"]) == G
+        assert rows["setter"]["restored"]
+
+
+def test_a_discarded_window_leaves_nothing_and_costs_nothing(four: list[dict[str, Any]]) -> None:
+    for rows in four:
+        assert rows["discard"] == {plan: ([2.0, 4.0, 6.0], {}, False) for plan in ("ACCUMULATE", "SHARD")}
+
+
+def test_replicas_with_other_parameters_or_none(four: list[dict[str, Any]]) -> None:
+    for rows in four:
+        assert rows["replicas"] == {"none": [2.0, None, 2.0, 2.0], "none yet": [2.0, None, 2.0, 2.0], "other": [2.0, None, 2.0, 4.0]}
+
+
+def test_an_unknown_partial_sum_is_refused_by_name(four: list[dict[str, Any]]) -> None:
+    for rows in four:
+        assert rows["before"].startswith("Unreduced: the partial gradient sum of blocks.0 was begun before gradgate.attach")
+
+
+def test_facts_of_two_dimensions(four: list[dict[str, Any]]) -> None:
+    for rows in four:
+        assert rows["facts"] == {
+            "groups": [("SHARD", 2), ("REPLICATE", 2)],
+            "expected": {"SHARD reduce_scatter": G, "REPLICATE all_reduce": G},
+            "parameters": 7,
+            "reasons": [None, None, None, "bucket_fsdp2", "wire_fsdp2", None, "variable_fsdp", None],
+        }
+
+
+def test_types_are_made_one_before_a_reduction(four: list[dict[str, Any]]) -> None:
+    for rows in four:
+        assert rows["mixed types"] == [[2.0, 4.0, None]] * 2
