@@ -118,6 +118,7 @@ def _find(
         adapters, outside = _adapters.discover(model)
         found += adapters
         strays += outside
+    _adapters._share(found)
     known = {id(p) for a in found for p in a.parameters()} | {id(p) for _, p in strays}
     for i, optimizer in enumerate(optimizers):
         for j, param_group in enumerate(optimizer.param_groups):
@@ -125,10 +126,10 @@ def _find(
                 if id(parameter) not in known and parameter.requires_grad:
                     known.add(id(parameter))
                     strays.append((f"optimizers[{i}].param_groups[{j}]['params'][{k}] {tuple(parameter.shape)}", parameter))
-    notes = []
+    notes = [(one.reason, one.text) for one in _adapters.double_reductions(found)]
     if strays:
         wrapped = bool(found)
-        found.append(Plain(strays, group, options.deadline_s))
+        found.append(Plain(strays, group, options.deadline_s, overlap=not wrapped))
         if wrapped and group is not None and dist.get_world_size(group) > 1:
             names = ", ".join(name for name, _ in strays[:8]) + (f" and {len(strays) - 8} more" if len(strays) > 8 else "")
             text = f"parameters outside every wrapper: {names}. gradgate reduces them itself, at the boundary; wrap or freeze them"

@@ -91,15 +91,20 @@ class Job:
                 adapter.configure(keep_params=self.ladder.keep, **given)
 
     def disarm(self, adapter: Adapter) -> Callable[[], None]:
-        """adapter.disarm; what it issues itself is known to carry gradients."""
+        """adapter.disarm; where gradgate reduces by itself, also the end of what the backward began, still inside the micro-step."""
         if adapter.kind != "plain":
             return adapter.disarm
-        tap = self.tap
+        tap, ledger, alone = self.tap, self.ledger, len(self.adapters) == 1
 
         def disarm() -> None:
+            adapter.disarm()
+            if adapter.reduced() is not False:
+                return
             tap.late(True)
             try:
-                adapter.disarm()
+                adapter.check()
+                if not alone and not adapter.reduced() and ledger.issued() > 0:
+                    adapter.late()  # the other wrappers have reduced in this backward, and this one waited for them
             finally:
                 tap.late(False)
 
@@ -189,7 +194,7 @@ class Job:
         if verdict.min_micro_steps != brought or verdict.min_divisor != largest:
             raise Refused(
                 f"window {self.ledger.window_index}: flush(divisor={largest}) needs the same call and as many micro-steps on all ranks; "
-                f"they brought {verdict.min_micro_steps} to {brought}. Scale the losses by the window's size (sync.micro_batches), or use items="
+                f"they brought {verdict.min_micro_steps} to {brought}. Scale the losses by its size (sync.micro_batches), or use items="
             )
         return largest / brought
 

@@ -49,7 +49,7 @@ class MicroStep:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         window = self._window
         if error is not None:
-            window.micro_step_failed(error, self._disarms)
+            window.micro_step_failed(error)
             return
         if self.items is not None:
             window.items += self.items

@@ -102,10 +102,11 @@ class Window:
             raise
         self.conclude(in_time=True)
 
-    def micro_step_failed(self, error: BaseException, disarms: Sequence[Any]) -> None:
+    def micro_step_failed(self, error: BaseException) -> None:
         """An exception left the micro-step: the window is as before it, unless collectives have been issued."""
-        for disarm in disarms:
-            disarm()
+        if self.enforcing:
+            for adapter in self.adapters:
+                adapter.disarm()
         begun = self.closing and (self.ledger.issued() > 0 or (self.agreement is not None and self.agreement.issued))
         self.closing = self.inside = False
         self.job.tap.on_first_gradient(self.ledger, None)
@@ -132,7 +133,7 @@ class Window:
             try:
                 verdict = self.agreement.read()
             except GradgateError:
-                self.ledger.window_close(failed=True)
+                self.ledger.window_close(stepped=False, failed=True)
                 raise
         brought = verdict.max_micro_steps > 0
         if brought and self.enforcing:
