@@ -4,7 +4,7 @@ Each bucket is divided by the number of ranks in its own type, then rounded to t
 first: a sum of gradients in range can overflow float16, their mean cannot; the price is log2(ranks) bits at float16's lower end.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: DDP compares a hook's annotations with the types themselves.
 
 from typing import Any
 

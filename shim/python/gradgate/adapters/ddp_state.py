@@ -65,7 +65,7 @@ def fill_sparse(ddp: Any, parameters: list[torch.nn.Parameter]) -> None:
             with torch.inference_mode(False), torch.no_grad():
                 rows = torch.zeros((1, 0), dtype=torch.int64, device=parameter.device)
                 values = parameter.new_zeros((0, *parameter.shape[1:]))
-                parameter.grad = torch.sparse_coo_tensor(rows, values, parameter.shape, is_coalesced=True)
+                parameter.grad = torch.sparse_coo_tensor(rows, values, parameter.shape, is_coalesced=True, check_invariants=False)
 
 
 def rebuild_reducer(ddp: Any, size: int) -> None:
