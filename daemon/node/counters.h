@@ -44,7 +44,9 @@ struct TotalsValues {
   uint64_t event_dropped_count;
   uint64_t reconnect_count;
   uint64_t item_count;
-  uint64_t reserved0[3];
+  uint64_t override_count;
+  uint64_t window_discarded_count;
+  uint64_t micro_step_skipped_count;
 
   uint64_t exposed_ns;
   uint64_t wait_ns;
@@ -55,7 +57,7 @@ struct TotalsValues {
 static_assert(sizeof(TotalsValues) == sizeof(page::PageTotals));
 static_assert(offsetof(TotalsValues, closed) == offsetof(page::PageTotals, closed));
 static_assert(offsetof(TotalsValues, ballot_count) == offsetof(page::PageTotals, ballot_count));
-static_assert(offsetof(TotalsValues, item_count) == offsetof(page::PageTotals, item_count));
+static_assert(offsetof(TotalsValues, micro_step_skipped_count) == offsetof(page::PageTotals, micro_step_skipped_count));
 static_assert(offsetof(TotalsValues, window_ns) == offsetof(page::PageTotals, window_ns));
 
 struct RoleValues {

@@ -113,10 +113,12 @@ struct alignas(64) PageTotals {
 
   U64 refused_count;  // steps refused with an error
   U64 warning_count;
-  U64 event_dropped_count;  // events not written because their slot was busy
-  U64 reconnect_count;      // times the link was set up again
-  U64 item_count;           // this rank's items
-  U64 reserved0[3];
+  U64 event_dropped_count;       // events not written because their slot was busy
+  U64 reconnect_count;           // times the link was set up again
+  U64 item_count;                // this rank's items
+  U64 override_count;            // reductions that something issued against the policy
+  U64 window_discarded_count;    // by agreement, no step followed
+  U64 micro_step_skipped_count;  // to which this rank contributed nothing
 
   U64 exposed_ns;     // sum over windows, see WindowRecord::exposed_ns
   U64 wait_ns;        // time blocked for reductions

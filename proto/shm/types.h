@@ -56,7 +56,7 @@ enum class Enforcement : uint8_t {
 
 enum class WindowKind : uint8_t {
   kUnspecified = 0,
-  kFull = 1,     // as many micro-steps as declared
+  kFull = 1,     // as many micro-steps as declared, or any number where none is
   kPartial = 2,  // another number than declared, at least one
   kEmpty = 3,    // this rank brought none
 };

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <string>
 
 #include "shim/core/status.h"
 #include "shim/include/gradgate/gradgate.h"
@@ -28,6 +29,8 @@ namespace gradgate {
   }
   return static_cast<gg_status_t>(status.code());
 }
+
+inline Status IsNull(const char* name) { return InvalidArgument(std::string(name) + " is NULL"); }
 
 // Writes `status` into the caller's error, if there is one, and returns its code.
 inline gg_status_t Report(const Status& status, gg_error* error) { return status.ok() ? GG_OK : ReportFailure(status, error); }

@@ -1,12 +1,12 @@
 // gradgate.h over the shim's classes: checks arguments, converts, and lets no exception out.
 
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 
 #include "shim/capi/callback_store.h"
 #include "shim/capi/convert.h"
 #include "shim/capi/handles.h"
+#include "shim/capi/read_stats.h"
 #include "shim/capi/resolve_options.h"
 #include "shim/capi/session.h"
 #include "shim/include/gradgate/gradgate.h"
@@ -18,12 +18,6 @@ namespace gradgate {
 namespace {
 
 constexpr int64_t kMinute = 60'000'000'000;
-
-Status IsNull(const char* name) { return InvalidArgument(std::string(name) + " is NULL"); }
-
-void LogToStderr(void*, uint32_t, const char* reason, const char* message) {
-  std::fprintf(stderr, "gradgate: warning [%s]: %s\n", reason, message);
-}
 
 // "tcp://host:port"; the host of an IPv6 address stands in brackets.
 Status ParseTcp(const std::string& url, std::string* host, uint16_t* port) {
@@ -103,83 +97,10 @@ Status CreateSession(const gg_session_options* in, gg_session** out) {
   SessionOptions resolved;
   const Status checked = ResolveOptions(options, &resolved);
   if (!checked.ok()) return checked;
-  if (!resolved.log) resolved.log = LogToStderr;
   auto handle = std::make_unique<gg_session>();
   const Status created = Session::Create(std::move(resolved), &handle->session);
   if (created.ok()) *out = handle.release();
   return created;
-}
-
-gg_window ToC(const ClosedWindow& report) {
-  return {sizeof(gg_window),          static_cast<gg_window_kind>(report.kind),
-          report.window_index,        report.micro_steps,
-          report.min_micro_steps,     report.max_micro_steps,
-          report.active_ranks,        report.late ? 1u : 0u,
-          report.disagreed ? 1u : 0u, report.item_count};
-}
-
-// Checked before the window is closed: a call that cannot answer must not act.
-Status CheckWindow(const gg_window* window) {
-  if (window && window->struct_size < sizeof(uint32_t))
-    return InvalidArgument("window.struct_size is too small; start from GG_WINDOW_INIT");
-  return OkStatus();
-}
-
-uint64_t Load(const page::U64& counter) { return counter.load(std::memory_order_relaxed); }
-
-gg_stats ReadStats(const Session& session) {
-  const page::StatsPage& page = session.page();
-  const page::PageTotals& totals = page.totals;
-  gg_stats stats = GG_STATS_INIT;
-  stats.linked = session.linked() ? 1 : 0;
-  stats.micro_steps = Load(totals.micro_step_count);
-  stats.steps = Load(totals.step_count);
-  stats.windows_full = Load(totals.window_full_count);
-  stats.windows_partial = Load(totals.window_partial_count);
-  stats.windows_empty = Load(totals.window_empty_count);
-  stats.windows_late = Load(totals.window_late_count);
-  stats.windows_unstepped = Load(totals.window_unstepped_count);
-  stats.windows_mismatched = Load(totals.window_mismatched_count);
-  stats.windows_disagreed = Load(totals.window_disagreed_count);
-  stats.ballots = Load(totals.ballot_count);
-  stats.refused = Load(totals.refused_count);
-  stats.warnings = Load(totals.warning_count);
-  stats.items = Load(totals.item_count);
-  for (const page::RoleTotals& role : page.roles) {
-    stats.reductions_intended += Load(role.intended_count);
-    stats.reductions_issued += Load(role.issued_count);
-    stats.reductions_suppressed += Load(role.suppressed_count);
-    stats.reductions_late += Load(role.late_count);
-  }
-  for (const auto& role : page.cells) {
-    for (const page::CollectiveCell& cell : role) {
-      stats.gradient_collectives += Load(cell.issued_count[static_cast<uint32_t>(TrafficClass::kGradient)]);
-      stats.gradient_bytes += Load(cell.bytes[static_cast<uint32_t>(TrafficClass::kGradient)]);
-    }
-  }
-  stats.exposed_ns = Load(totals.exposed_ns);
-  stats.wait_ns = Load(totals.wait_ns);
-  stats.micro_step_ns = Load(totals.micro_step_ns);
-  stats.window_ns = Load(totals.window_ns);
-  return stats;
-}
-
-gg_collective_stats ReadCell(const page::CollectiveCell& cell) {
-  gg_collective_stats stats = GG_COLLECTIVE_STATS_INIT;
-  stats.intended = Load(cell.intended_count);
-  stats.gradient_issued = Load(cell.issued_count[static_cast<uint32_t>(TrafficClass::kGradient)]);
-  stats.ours_issued = Load(cell.issued_count[static_cast<uint32_t>(TrafficClass::kOurs)]);
-  stats.other_issued = Load(cell.issued_count[static_cast<uint32_t>(TrafficClass::kOther)]);
-  stats.gradient_bytes = Load(cell.bytes[static_cast<uint32_t>(TrafficClass::kGradient)]);
-  stats.ours_bytes = Load(cell.bytes[static_cast<uint32_t>(TrafficClass::kOurs)]);
-  stats.other_bytes = Load(cell.bytes[static_cast<uint32_t>(TrafficClass::kOther)]);
-  stats.tensors = Load(cell.tensor_count);
-  stats.completed = Load(cell.completed_count);
-  stats.gradient_completed = Load(cell.gradient_completed_count);
-  stats.failed = Load(cell.failed_count);
-  stats.unknown = Load(cell.unknown_count);
-  stats.duration_ns = Load(cell.duration_ns);
-  return stats;
 }
 
 }  // namespace
@@ -339,16 +260,17 @@ gg_status_t gg_flush(gg_session* session, uint32_t divisor, uint32_t* flushed, g
 
 gg_status_t gg_stats_get(gg_session* session, gg_stats* out, gg_error* error) {
   return Guarded(error, [&] {
-    return session ? gradgate::WriteStruct(gradgate::ReadStats(*session->session), "out", out) : IsNull("session");
+    return session
+               ? gradgate::WriteStruct(gradgate::ReadStats(session->session->page(), session->session->linked()), "out", out)
+               : IsNull("session");
   });
 }
 
 gg_status_t gg_collective_stats_get(gg_session* session, gg_group group, gg_op op, gg_collective_stats* out, gg_error* error) {
   return Guarded(error, [&]() -> Status {
     if (!session) return IsNull("session");
-    if (group >= gradgate::kGroupRoleCount)
-      return InvalidArgument("group is " + std::to_string(group) + "; use a GG_GROUP_ constant");
-    if (op >= gradgate::kCollectiveOpCount) return InvalidArgument("op is " + std::to_string(op) + "; use a GG_OP_ constant");
+    const Status checked = gradgate::CheckCell(group, op);
+    if (!checked.ok()) return checked;
     return gradgate::WriteStruct(gradgate::ReadCell(session->session->page().cells[group][op]), "out", out);
   });
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "shim/capi/ledger.h"
 #include "shim/capi/session.h"
 #include "shim/reduce/store.h"
 #include "shim/reduce/transport.h"
@@ -40,6 +41,10 @@ struct gg_transport : gradgate::Owned {
 
 struct gg_session {
   std::unique_ptr<gradgate::Session> session;
+};
+
+struct gg_ledger {
+  std::unique_ptr<gradgate::Ledger> ledger;
 };
 
 #endif  // GRADGATE_SHIM_CAPI_HANDLES_H_

@@ -1,6 +1,7 @@
 #include "shim/capi/resolve_options.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
 #include <string>
@@ -13,6 +14,10 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr uint64_t kDefaultBucketBytes = 25ull << 20;
+
+void LogToStderr(void*, uint32_t, const char* reason, const char* message) {
+  std::fprintf(stderr, "gradgate: warning [%s]: %s\n", reason, message);
+}
 
 const char* FirstSet(std::initializer_list<const char*> names) {
   for (const char* name : names) {
@@ -87,33 +92,91 @@ Status ReadTensors(const gg_session_options& in, SessionOptions* out) {
   return OkStatus();
 }
 
+// Rank, world and store, which the options or a transport give.
+template <typename Options>
+Status ReadRank(const Options& in, uint32_t rank, uint32_t world_size, MemberOptions* out) {
+  out->store = in.store ? in.store->store.get() : nullptr;
+  out->rank = rank;
+  out->world_size = world_size;
+  if (rank >= world_size) return OutOfRange("rank", rank, "it must be less than world_size");
+  if (world_size > 1 && !out->store) return OutOfRange("world_size", world_size, "more than one rank needs a store");
+  if (in.local_rank >= 0 && static_cast<uint32_t>(in.local_rank) >= world_size) {
+    return OutOfRange("local_rank", static_cast<uint64_t>(in.local_rank), "it must be less than world_size");
+  }
+  // A process that trains alone under a launcher of several has a local rank that its own world does not.
+  const uint32_t launched = NumberFrom({"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"}, rank);
+  out->local_rank = in.local_rank >= 0 ? static_cast<uint32_t>(in.local_rank) : launched < world_size ? launched : rank;
+  out->attempt = AttemptFromEnvironment();
+  const uint32_t ordinal = in.store ? in.store->sessions.fetch_add(1) : 0;
+  out->store_prefix = "gradgate/" + std::to_string(out->attempt) + "/" + std::to_string(ordinal) + "/";
+  return OkStatus();
+}
+
 Status ReadGroup(const gg_session_options& in, SessionOptions* out) {
   if ((in.store && in.store->foreign()) || (in.transport && in.transport->foreign())) {
     return FailedPrecondition("the store or transport belongs to the parent process; a forked child opens its own");
   }
-  out->store = in.store ? in.store->store.get() : nullptr;
   out->transport = in.transport ? in.transport->transport.get() : nullptr;
-  out->rank = out->transport ? out->transport->rank() : in.rank;
-  out->world_size = out->transport ? out->transport->world_size() : (in.world_size ? in.world_size : 1);
-  if (out->transport && in.world_size && in.world_size != out->world_size) {
+  const uint32_t rank = out->transport ? out->transport->rank() : in.rank;
+  const uint32_t world_size = out->transport ? out->transport->world_size() : (in.world_size ? in.world_size : 1);
+  if (out->transport && in.world_size && in.world_size != world_size) {
     return OutOfRange("world_size", in.world_size,
                       "the transport has another number of ranks; leave it 0 to take the transport's");
   }
-  if (out->rank >= out->world_size) return OutOfRange("rank", out->rank, "it must be less than world_size");
-  if (out->world_size > 1 && !out->transport)
-    return OutOfRange("world_size", out->world_size, "more than one rank needs a transport");
-  if (out->world_size > 1 && !out->store) return OutOfRange("world_size", out->world_size, "more than one rank needs a store");
-  if (in.local_rank >= 0 && static_cast<uint32_t>(in.local_rank) >= out->world_size) {
-    return OutOfRange("local_rank", static_cast<uint64_t>(in.local_rank), "it must be less than world_size");
+  if (rank < world_size && world_size > 1 && !out->transport)
+    return OutOfRange("world_size", world_size, "more than one rank needs a transport");
+  return ReadRank(in, rank, world_size, out);
+}
+
+// What sessions and ledgers share and what needs no group.
+template <typename Options>
+Status ReadCommon(const Options& in, MemberOptions* out) {
+  if (in.windows > GG_WINDOWS_VARIABLE) return OutOfRange("windows", in.windows, "use a GG_WINDOWS_ constant");
+  if (in.strict > 1) return OutOfRange("strict", in.strict, "it is 0 or 1");
+  if (in.accumulate > (1u << 20)) return OutOfRange("accumulate", in.accumulate, "it must be at most 2^20 micro-steps");
+  if (in.deadline_ns < 0 || in.handshake_deadline_ns < 0) return InvalidArgument("a deadline is negative; 0 means the default");
+  out->variable_windows = in.windows == GG_WINDOWS_VARIABLE;
+  out->strict = in.strict == 1;
+  out->deadline_ns = DeadlineOrDefault(in.deadline_ns, 300 * kSecond);
+  out->handshake_deadline_ns = DeadlineOrDefault(in.handshake_deadline_ns, 60 * kSecond);
+  out->log_user = in.log_user;
+  out->log = in.log ? in.log : LogToStderr;
+  const Status named = ReadJobName(in.job_name, &out->job_name);
+  if (!named.ok()) return named;
+  if (!in.daemon_dir) {
+    out->daemon_dirs = Link::DefaultDirectories();
+  } else if (*in.daemon_dir) {
+    out->daemon_dirs = {in.daemon_dir};
   }
-  // A process that trains alone under a launcher of several has a local rank that its own world does not.
-  const uint32_t launched = NumberFrom({"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"}, out->rank);
-  out->local_rank = in.local_rank >= 0           ? static_cast<uint32_t>(in.local_rank)
-                    : launched < out->world_size ? launched
-                                                 : out->rank;
-  out->attempt = AttemptFromEnvironment();
-  const uint32_t ordinal = in.store ? in.store->sessions.fetch_add(1) : 0;
-  out->store_prefix = "gradgate/" + std::to_string(out->attempt) + "/" + std::to_string(ordinal) + "/";
+  return ReadEnforcement(&out->enforcement);
+}
+
+// "name=value" lines.
+Status ReadFacts(const char* text, Facts* out) {
+  const std::string_view all = text ? text : "";
+  for (size_t begin = 0; begin < all.size();) {
+    const size_t end = std::min(all.find('\n', begin), all.size());
+    const std::string_view line = all.substr(begin, end - begin);
+    const size_t equals = line.find('=');
+    const bool bad = equals == 0 || equals == std::string_view::npos || line.find('=', equals + 1) != std::string_view::npos;
+    if (bad) return InvalidArgument("facts has the line \"" + std::string(line) + "\"; each is name=value, with one '='");
+    out->emplace_back(line.substr(0, equals), line.substr(equals + 1));
+    begin = end + 1;
+  }
+  return OkStatus();
+}
+
+// Tells several ledgers of one process apart, on the store and in the daemon.
+Status ReadScope(const char* scope, LedgerOptions* out) {
+  const std::string text = scope ? scope : "";
+  const auto bad = [](char c) { return c == '/' || c == '=' || c <= 0x20 || c > 0x7e; };
+  if (text.size() > 32 || std::any_of(text.begin(), text.end(), bad)) {
+    return InvalidArgument("scope \"" + text +
+                           "\" is not usable; give at most 32 bytes of printable ASCII without ' ', '/' or '='");
+  }
+  constexpr size_t kMaxJobBytes = 127;
+  out->job_name = out->job_name.substr(0, kMaxJobBytes - text.size()) + text;
+  if (!text.empty()) out->store_prefix += text + "/";
   return OkStatus();
 }
 
@@ -129,33 +192,39 @@ uint32_t AttemptFromEnvironment() {
 }
 
 Status ResolveOptions(const gg_session_options& in, SessionOptions* out) {
+  if (in.mode == GG_MODE_WINDOW_REPLICA || in.mode == GG_MODE_AUTO) {
+    return OutOfRange("mode", in.mode,
+                      "a session reduces over one group, so window_replica and auto are for ledgers alone; use "
+                      "GG_MODE_WINDOW or GG_MODE_EVERY_MICRO_STEP");
+  }
   if (in.mode > GG_MODE_WINDOW) return OutOfRange("mode", in.mode, "use a GG_MODE_ constant");
-  if (in.windows > GG_WINDOWS_VARIABLE) return OutOfRange("windows", in.windows, "use a GG_WINDOWS_ constant");
   if (in.divide > GG_DIVIDE_NONE) return OutOfRange("divide", in.divide, "use a GG_DIVIDE_ constant");
-  if (in.strict > 1) return OutOfRange("strict", in.strict, "it is 0 or 1");
-  if (in.accumulate > (1u << 20)) return OutOfRange("accumulate", in.accumulate, "it must be at most 2^20 micro-steps");
-  if (in.deadline_ns < 0 || in.handshake_deadline_ns < 0) return InvalidArgument("a deadline is negative; 0 means the default");
+  Status status = ReadCommon(in, out);
+  if (!status.ok()) return status;
   out->accumulate = in.accumulate ? in.accumulate : 1;
   out->mode = in.mode == GG_MODE_EVERY_MICRO_STEP ? SyncMode::kEveryMicroStep : SyncMode::kWindow;
-  out->variable_windows = in.windows == GG_WINDOWS_VARIABLE;
   out->divide = static_cast<Divide>(in.divide);
-  out->strict = in.strict == 1;
   out->bucket_bytes = in.bucket_bytes ? in.bucket_bytes : kDefaultBucketBytes;
-  out->deadline_ns = DeadlineOrDefault(in.deadline_ns, 300 * kSecond);
-  out->handshake_deadline_ns = DeadlineOrDefault(in.handshake_deadline_ns, 60 * kSecond);
-  out->log_user = in.log_user;
-  out->log = in.log;
-  Status status = ReadJobName(in.job_name, &out->job_name);
+  status = ReadTensors(in, out);
+  return status.ok() ? ReadGroup(in, out) : status;
+}
+
+Status ResolveOptions(const gg_ledger_options& in, LedgerOptions* out) {
+  constexpr uint32_t kShard = 1u << GG_GROUP_SHARD;
+  if (in.mode > GG_MODE_AUTO) return OutOfRange("mode", in.mode, "use a GG_MODE_ constant");
+  if (in.roles >= 1u << kGroupRoleCount) return OutOfRange("roles", in.roles, "use bits 1 << GG_GROUP_…");
+  Status status = ReadCommon(in, out);
   if (!status.ok()) return status;
-  if (!in.daemon_dir) {
-    out->daemon_dirs = Link::DefaultDirectories();
-  } else if (*in.daemon_dir) {
-    out->daemon_dirs = {in.daemon_dir};
-  }
-  status = ReadEnforcement(&out->enforcement);
-  if (status.ok()) status = ReadTensors(in, out);
-  if (status.ok()) status = ReadGroup(in, out);
-  return status;
+  out->accumulate = in.accumulate;
+  out->mode = in.mode == GG_MODE_DEFAULT ? SyncMode::kWindow : static_cast<SyncMode>(in.mode);
+  out->roles = in.roles;
+  if (out->mode == SyncMode::kWindowReplica && in.roles != 0 && (in.roles & kShard) == 0)
+    return OutOfRange("mode", in.mode, "window_replica needs a shard group among the roles");
+  if (in.store && in.store->foreign())
+    return FailedPrecondition("the store belongs to the parent process; a forked child opens its own");
+  status = ReadFacts(in.facts, &out->facts);
+  if (status.ok()) status = ReadRank(in, in.rank, in.world_size ? in.world_size : 1, out);
+  return status.ok() ? ReadScope(in.scope, out) : status;
 }
 
 }  // namespace gradgate

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "shim/capi/member.h"
 #include "shim/reduce/clock.h"
 
 namespace gradgate {
@@ -15,9 +16,6 @@ constexpr int64_t kSecond = 1000 * kMs;
 constexpr uint64_t Tag(TrafficClass traffic, uint32_t micro_step) {
   return static_cast<uint64_t>(traffic) | static_cast<uint64_t>(micro_step) << 8;
 }
-
-// Of a round's deadline, what is kept for finding out who is missing.
-int64_t NamingBudget(int64_t deadline_ns) { return std::min(2 * kSecond, deadline_ns / 4); }
 
 }  // namespace
 

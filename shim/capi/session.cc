@@ -1,19 +1,12 @@
 #include "shim/capi/session.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <cstdio>
 
 #include "shim/reduce/clock.h"
-#include "shim/reduce/handshake.h"
 
 namespace gradgate {
 namespace {
-
-constexpr int64_t kMs = 1'000'000;
-// Ranks of different protocol numbers do not issue the same collectives.
-constexpr char kProtocol[] = "1";
 
 constexpr uint64_t Fnv(uint64_t hash, const void* data, size_t bytes) {
   const auto* at = static_cast<const unsigned char*>(data);
@@ -37,19 +30,12 @@ std::string_view DivideName(Divide divide) {
   return kNames[static_cast<uint32_t>(divide)];
 }
 
-std::vector<std::pair<std::string, std::string>> Facts(const SessionOptions& o) {
-  return {{"gradgate", GRADGATE_VERSION},
-          {"protocol", kProtocol},
-          {"world_size", std::to_string(o.world_size)},
-          {"job", o.job_name},
-          {"GRADGATE", std::string(Name(o.enforcement))},
-          {"mode", std::string(Name(o.mode))},
-          {"accumulate", std::to_string(o.accumulate)},
-          {"windows", o.variable_windows ? "variable" : "equal"},
-          {"divide", std::string(DivideName(o.divide))},
-          {"strict", o.strict ? "yes" : "no"},
-          {"bucket_bytes", std::to_string(o.bucket_bytes)},
-          {"tensors", TensorDigest(o.tensors)}};
+Facts SessionFacts(const SessionOptions& o) {
+  Facts facts = CommonFacts(o);
+  facts.emplace_back("divide", DivideName(o.divide));
+  facts.emplace_back("bucket_bytes", std::to_string(o.bucket_bytes));
+  facts.emplace_back("tensors", TensorDigest(o.tensors));
+  return facts;
 }
 
 }  // namespace
@@ -67,86 +53,40 @@ Status Session::Create(SessionOptions options, std::unique_ptr<Session>* out) {
 }
 
 Status Session::Join() {
-  std::array<uint8_t, 16> run_id{};
-  if (getrandom(run_id.data(), run_id.size(), 0) != static_cast<ssize_t>(run_id.size()))
-    return Internal("getrandom gave no run id");
-  const Status agreed = Handshake({.store = o_.store,
-                                   .prefix = o_.store_prefix,
-                                   .rank = o_.rank,
-                                   .world_size = o_.world_size,
-                                   .facts = Facts(o_),
-                                   .run_id = run_id,
-                                   .timeout_ns = o_.handshake_deadline_ns},
-                                  &run_id);
-  if (!agreed.ok()) return agreed;
-  Publish(run_id);
-  if (o_.world_size > 1) {
-    board_ = std::make_unique<ArrivalBoard>(o_.store, o_.store_prefix, o_.rank, o_.world_size);
-    rounds_ = std::make_unique<Rounds>(RoundsConfig{.transport = o_.transport,
-                                                    .board = board_.get(),
-                                                    .recorder = recorder_.get(),
-                                                    .reducer = &reducer_,
-                                                    .deadline_ns = o_.deadline_ns,
-                                                    .sums = o_.divide == Divide::kItems || o_.divide == Divide::kActive,
-                                                    .name_unequal = !o_.variable_windows});
-  }
+  const Status joined = Member::Join(o_, SessionFacts(o_), mode_in_force(), &member_);
+  if (!joined.ok() || o_.world_size == 1) return joined;
+  rounds_ = std::make_unique<Rounds>(RoundsConfig{.transport = o_.transport,
+                                                  .board = member_->board(),
+                                                  .recorder = &member_->recorder(),
+                                                  .reducer = &reducer_,
+                                                  .deadline_ns = o_.deadline_ns,
+                                                  .sums = o_.divide == Divide::kItems || o_.divide == Divide::kActive,
+                                                  .name_unequal = !o_.variable_windows});
   return OkStatus();
-}
-
-void Session::Publish(const std::array<uint8_t, 16>& run_id) {
-  RecorderIdentity identity;
-  identity.job_name = o_.job_name;
-  std::copy(run_id.begin(), run_id.end(), identity.run_id);
-  identity.attempt = o_.attempt;
-  identity.rank = o_.rank;
-  identity.world_size = o_.world_size;
-  identity.local_rank = o_.local_rank;
-  identity.accumulate = o_.accumulate;
-  identity.sync_mode = o_.mode;
-  identity.enforcement = o_.enforcement;
-  std::string facts;
-  for (const auto& [name, value] : Facts(o_)) facts += name + "=" + value + "\n";
-  identity.config_hash = Fnv(0xcbf29ce484222325, facts.data(), facts.size());
-  const Status exported = Recorder::Create(identity, &recorder_);
-  guard_ = std::make_unique<ForkGuard>(nullptr, &recorder_->page(), sizeof(page::StatsPage));
-  const SyncMode in_force = every_micro_step() ? SyncMode::kEveryMicroStep : o_.mode;
-  recorder_->page().totals.sync_mode.store(static_cast<uint64_t>(in_force), std::memory_order_relaxed);
-  if (!exported.ok()) Warn("stats_page", "counts stay in this process: " + exported.message());
-  if (!exported.ok() || o_.enforcement == Enforcement::kOff || o_.daemon_dirs.empty()) return;
-  const auto log = [](void* user, const char* reason, const char* message) {
-    static_cast<Session*>(user)->Warn(reason, message);
-  };
-  link_ = std::make_unique<Link>(o_.daemon_dirs, recorder_->fd(), &recorder_->page(), log, this);
-  link_->Poll(MonotonicNs());
 }
 
 Session::~Session() {
   // A session that ends without Close reads as a failure; its socket closes without a goodbye, and the others are told by name.
   const bool failed = engine_.state() == WindowEngine::State::kFailed;
-  if (!closed_ && !failed && board_)
-    board_->Left(engine_.counts().window_index, "its session was destroyed without being closed", 200 * kMs);
+  if (!closed_ && !failed && member_)
+    member_->LeaveUnsaid(engine_.counts().window_index, "its session was destroyed without being closed");
   rounds_.reset();
 }
 
-void Session::Warn(const char* reason, const std::string& message) {
-  Recorder::AddOwned(recorder_->page().totals.warning_count, 1);
-  if (told_.insert(reason).second && o_.log) o_.log(o_.log_user, 1, reason, message.c_str());
-}
-
 Status Session::CheckUsable() const {
-  if (guard_->forked()) return FailedPrecondition("this session belongs to the parent process; a forked child makes its own");
+  if (member_->forked()) return FailedPrecondition("this session belongs to the parent process; a forked child makes its own");
   if (closed_) return FailedPrecondition("the session is closed");
   return OkStatus();
 }
 
 Status Session::Refused(const Decision& decision) {
-  Recorder::AddOwned(recorder_->page().totals.refused_count, 1);
+  Recorder::AddOwned(member_->page().totals.refused_count, 1);
   return FailedPrecondition("window " + std::to_string(engine_.counts().window_index) + ": " +
                             std::string(Explain(decision.refusal)));
 }
 
 Status Session::BeginMicroStep(Last last, int64_t items, bool* boundary) {
-  if (closed_ || guard_->forked()) return CheckUsable();
+  if (closed_ || member_->forked()) return CheckUsable();
   if (engine_.state() == WindowEngine::State::kReduced) {
     const Status finished = FinishWindow(0, false, nullptr);
     if (!finished.ok()) return finished;
@@ -157,14 +97,7 @@ Status Session::BeginMicroStep(Last last, int64_t items, bool* boundary) {
   reducer_.Reset(rounds_ && decision.action == Action::kReduce);
   const int64_t now_ns = MonotonicNs();
   timer_.MicroStepBegun(now_ns);
-  page::PageTotals& totals = recorder_->page().totals;
-  const uint32_t micro_step = engine_.counts().micro_steps + 1;
-  totals.micro_step.store(micro_step, std::memory_order_relaxed);
-  Recorder::AddOwned(totals.micro_step_count, 1);
-  totals.last_event_ns.store(static_cast<uint64_t>(now_ns), std::memory_order_relaxed);
-  recorder_->Record(EventKind::kMicroStepBegin, GroupRole::kDp, CollectiveOp::kAllReduce, TrafficClass::kOther, micro_step, 0,
-                    now_ns);
-  if (link_ && link_->Due(now_ns)) link_->Poll(now_ns);
+  member_->MicroStepBegun(engine_.counts().micro_steps + 1, now_ns);
   *boundary = decision.action == Action::kReduce;
   return OkStatus();
 }
@@ -188,7 +121,7 @@ RoundInput Session::NextRound(bool contributes, bool closes, uint32_t divisor) c
 }
 
 Status Session::GradientReady(uint32_t tensor) {
-  if (closed_ || guard_->forked()) return CheckUsable();
+  if (closed_ || member_->forked()) return CheckUsable();
   if (tensor >= reducer_.tensor_count()) {
     return InvalidArgument("tensor " + std::to_string(tensor) + " does not exist; the session has " +
                            std::to_string(reducer_.tensor_count()));
@@ -210,19 +143,14 @@ Status Session::GradientReady(uint32_t tensor) {
 void Session::CountMicroStepEnd(int64_t now_ns) {
   const bool suppressed = !engine_.reducing();
   const uint64_t duration_ns = timer_.MicroStepEnded(now_ns, suppressed);
-  page::PageTotals& totals = recorder_->page().totals;
-  Recorder::AddOwned(totals.micro_step_ns, duration_ns);
-  Recorder::AddOwned(totals.item_count, static_cast<uint64_t>(micro_step_items_));
-  totals.last_event_ns.store(static_cast<uint64_t>(now_ns), std::memory_order_relaxed);
-  if (suppressed && rounds_) {
-    Recorder::AddOwned(recorder_->page().roles[static_cast<uint32_t>(GroupRole::kDp)].suppressed_count, 1);
-  }
-  recorder_->Record(EventKind::kMicroStepEnd, GroupRole::kDp, CollectiveOp::kAllReduce, TrafficClass::kOther,
-                    engine_.counts().micro_steps + 1, duration_ns, now_ns);
+  page::StatsPage& page = member_->page();
+  Recorder::AddOwned(page.totals.item_count, static_cast<uint64_t>(micro_step_items_));
+  if (suppressed && rounds_) Recorder::AddOwned(page.roles[static_cast<uint32_t>(GroupRole::kDp)].suppressed_count, 1);
+  member_->MicroStepEnded(engine_.counts().micro_steps + 1, duration_ns, now_ns);
 }
 
 Status Session::EndMicroStep() {
-  if (closed_ || guard_->forked()) return CheckUsable();
+  if (closed_ || member_->forked()) return CheckUsable();
   if (engine_.state() != WindowEngine::State::kInMicroStep) return Refused(engine_.EndMicroStep());
   CountMicroStepEnd(MonotonicNs());
   if (engine_.reducing() && rounds_) {
@@ -243,7 +171,7 @@ Status Session::EndMicroStep() {
 }
 
 Status Session::AbandonMicroStep() {
-  if (closed_ || guard_->forked()) return CheckUsable();
+  if (closed_ || member_->forked()) return CheckUsable();
   const Decision decision = engine_.Abandon();
   if (decision.action == Action::kRefuse) return Refused(decision);
   micro_step_items_ = 0;
@@ -286,7 +214,7 @@ Status Session::FinishRound() {
   const std::string text = "window " + std::to_string(engine_.counts().window_index) +
                            ": ranks brought different micro-steps where equal ones are declared: " + outcome.differences;
   if (o_.strict) return Aborted(text);
-  Warn("ranks_disagree", text + "; gradients are exact all the same. Declare windows variable if this is meant");
+  member_->Warn("ranks_disagree", text + "; gradients are exact all the same. Declare windows variable if this is meant");
   return OkStatus();
 }
 
@@ -373,21 +301,21 @@ Status Session::FinishWindow(uint32_t divisor, bool stepping, ClosedWindow* repo
   }
   const Status scaled = ScaleAtClose(divisor);
   const bool stepped = scaled.ok() && stepping && window_.max_micro_steps > 0;
-  if (stepped) Recorder::AddOwned(recorder_->page().totals.step_count, 1);
-  if (!scaled.ok()) Recorder::AddOwned(recorder_->page().totals.refused_count, 1);
+  if (stepped) Recorder::AddOwned(member_->page().totals.step_count, 1);
+  if (!scaled.ok()) Recorder::AddOwned(member_->page().totals.refused_count, 1);
   CloseWindow(stepped || window_.max_micro_steps == 0, !scaled.ok(), report);
   return scaled;
 }
 
 Status Session::BeforeStep(ClosedWindow* report) {
-  if (closed_ || guard_->forked()) return CheckUsable();
+  if (closed_ || member_->forked()) return CheckUsable();
   const Decision decision = engine_.BeforeStep();
   if (decision.action == Action::kRefuse) return Refused(decision);
   return FinishWindow(0, true, report);
 }
 
 Status Session::Flush(uint32_t divisor, bool* flushed, ClosedWindow* report) {
-  if (closed_ || guard_->forked()) return CheckUsable();
+  if (closed_ || member_->forked()) return CheckUsable();
   const Decision decision = engine_.BeforeStep();
   if (decision.action == Action::kRefuse) return Refused(decision);
   if (!rounds_ && engine_.counts().micro_steps == 0) {
@@ -412,7 +340,7 @@ page::WindowRecord Session::MakeRecord(const WindowCounts& counts, WindowKind ki
   page::WindowRecord record{};
   record.window_index = counts.window_index;
   record.kind = static_cast<uint8_t>(kind);
-  record.mode = static_cast<uint8_t>(every_micro_step() ? SyncMode::kEveryMicroStep : o_.mode);
+  record.mode = static_cast<uint8_t>(mode_in_force());
   record.micro_steps = counts.micro_steps;
   record.planned_micro_steps = o_.accumulate;
   record.min_micro_steps = window_.min_micro_steps;
@@ -444,32 +372,11 @@ void Session::CloseWindow(bool stepped, bool failed, ClosedWindow* report) {
   const WindowKind kind = engine_.kind();
   WindowCounts counts = engine_.counts();
   if (engine_.state() != WindowEngine::State::kFailed) (void)engine_.Close(&counts);
-  page::WindowRecord record = MakeRecord(counts, kind);
+  const page::WindowRecord record = MakeRecord(counts, kind);
   const bool late = record.late_reductions > 0;
   const bool mismatched = record.intended_reductions != record.issued_reductions;
-  record.flags = (late ? page::kWindowLate : 0) | (mismatched ? page::kWindowMismatched : 0) |
-                 (window_.disagreed ? page::kWindowDisagreed : 0) | (!stepped ? page::kWindowUnstepped : 0) |
-                 (failed ? page::kWindowFailed : 0);
-  page::StatsPage& page = recorder_->page();
-  page::PageTotals& totals = page.totals;
-  Recorder::AddOwned(kind == WindowKind::kFull      ? totals.window_full_count
-                     : kind == WindowKind::kPartial ? totals.window_partial_count
-                                                    : totals.window_empty_count,
-                     1);
-  Recorder::AddOwned(totals.window_late_count, late);
-  Recorder::AddOwned(totals.window_mismatched_count, mismatched);
-  Recorder::AddOwned(totals.window_disagreed_count, window_.disagreed);
-  Recorder::AddOwned(totals.window_unstepped_count, !stepped && !failed);
-  Recorder::AddOwned(totals.exposed_ns, record.exposed_ns);
-  Recorder::AddOwned(totals.wait_ns, record.wait_ns);
-  Recorder::AddOwned(totals.window_ns, record.end_ns - record.begin_ns);
-  Recorder::AddOwned(page.roles[static_cast<uint32_t>(GroupRole::kDp)].intended_count, record.intended_reductions);
-  recorder_->WindowClosed(record);
-  recorder_->Record(EventKind::kWindowClosed, GroupRole::kDp, CollectiveOp::kAllReduce, TrafficClass::kOther,
-                    counts.micro_steps, record.exposed_ns, static_cast<int64_t>(record.end_ns));
-  totals.window_index.store(counts.window_index + 1, std::memory_order_relaxed);
-  totals.micro_step.store(0, std::memory_order_relaxed);
-  totals.last_event_ns.store(record.end_ns, std::memory_order_relaxed);
+  Recorder::AddOwned(member_->page().roles[static_cast<uint32_t>(GroupRole::kDp)].intended_count, record.intended_reductions);
+  member_->WindowClosed(record, {late, mismatched, window_.disagreed, stepped, failed});
   if (report) {
     *report = {kind,
                counts.window_index,
@@ -484,30 +391,28 @@ void Session::CloseWindow(bool stepped, bool failed, ClosedWindow* report) {
   window_ = OpenWindow{};
   timer_ = WindowTimer{};
   if (rounds_) rounds_->ResetCounts();
-  if (link_) link_->Poll(static_cast<int64_t>(record.end_ns));
 }
 
 Status Session::FailWindow(Status status) {
   engine_.Fail();
-  Recorder::AddOwned(recorder_->page().totals.refused_count, 1);
+  Recorder::AddOwned(member_->page().totals.refused_count, 1);
   CloseWindow(false, true, nullptr);
   o_.transport->Abort(status.message().c_str());
   return status;
 }
 
 Status Session::Close() {
-  if (guard_->forked()) return CheckUsable();
+  if (member_->forked()) return CheckUsable();
   if (closed_) return OkStatus();
   if (engine_.state() == WindowEngine::State::kInMicroStep) return Refused(engine_.BeforeStep());
   const bool failed = engine_.state() == WindowEngine::State::kFailed;
   if (engine_.counts().micro_steps > 0 && !failed) {
-    Warn("open_window", "closed with " + std::to_string(engine_.counts().micro_steps) + " micro-steps of window " +
-                            std::to_string(engine_.counts().window_index) + " not stepped; flush before closing to use them");
+    member_->Warn("open_window", "closed with " + std::to_string(engine_.counts().micro_steps) + " micro-steps of window " +
+                                     std::to_string(engine_.counts().window_index) +
+                                     " not stepped; flush before closing to use them");
   }
   closed_ = true;
-  recorder_->page().totals.closed.store(1, std::memory_order_relaxed);
-  if (board_ && !failed) board_->Left(engine_.counts().window_index, "it closed its session", 200 * kMs);
-  if (link_) link_->Goodbye(failed);
+  member_->Leave(failed, engine_.counts().window_index, "it closed its session");
   return OkStatus();
 }
 

@@ -12,63 +12,29 @@
 
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "proto/shm/types.h"
+#include "shim/capi/closed_window.h"
+#include "shim/capi/member.h"
 #include "shim/capi/rounds.h"
 #include "shim/core/status.h"
 #include "shim/core/window_engine.h"
 #include "shim/core/window_timer.h"
-#include "shim/link/fork_guard.h"
-#include "shim/link/link.h"
-#include "shim/reduce/arrival_board.h"
 #include "shim/reduce/reducer.h"
-#include "shim/reduce/store.h"
 #include "shim/reduce/transport.h"
-#include "shim/stats/recorder.h"
 
 namespace gradgate {
 
 enum class Divide : uint8_t { kWorld = 0, kActive = 1, kItems = 2, kNone = 3 };
 
-// Checked and resolved: see gg_session_options.
-struct SessionOptions {
-  uint32_t accumulate = 1;
-  SyncMode mode = SyncMode::kWindow;
-  Enforcement enforcement = Enforcement::kEnforce;
-  bool variable_windows = false;
+struct SessionOptions : MemberOptions {
   Divide divide = Divide::kWorld;
-  bool strict = false;
-  uint32_t rank = 0;
-  uint32_t world_size = 1;
-  uint32_t local_rank = 0;
-  uint32_t attempt = 0;
-  std::string job_name;
-  std::string store_prefix;
   std::vector<std::string> tensor_names;
   std::vector<GradientTensor> tensors;
-  Store* store = nullptr;                // borrowed; required when world_size > 1
-  Transport* transport = nullptr;        // borrowed; required when world_size > 1
-  std::vector<std::string> daemon_dirs;  // empty: no link
+  Transport* transport = nullptr;  // borrowed; required when world_size > 1
   uint64_t bucket_bytes = 0;
-  int64_t deadline_ns = 0;
-  int64_t handshake_deadline_ns = 0;
-  void (*log)(void* user, uint32_t severity, const char* reason, const char* message) = nullptr;
-  void* log_user = nullptr;
-};
-
-struct ClosedWindow {
-  WindowKind kind = WindowKind::kUnspecified;
-  uint64_t window_index = 0;
-  uint32_t micro_steps = 0;
-  uint32_t min_micro_steps = 0;
-  uint32_t max_micro_steps = 0;
-  uint32_t active_ranks = 0;
-  bool late = false;
-  bool disagreed = false;
-  int64_t item_count = 0;
 };
 
 class Session {
@@ -87,18 +53,16 @@ class Session {
   Status Close();
 
   const Reducer& reducer() const { return reducer_; }
-  const page::StatsPage& page() const { return recorder_->page(); }
-  bool linked() const { return link_ && link_->welcomed(); }
-  bool forked() const { return guard_->forked(); }
+  const page::StatsPage& page() const { return member_->page(); }
+  bool linked() const { return member_->linked(); }
+  bool forked() const { return member_->forked(); }
 
  private:
   explicit Session(SessionOptions options);
 
   Status Join();
-  void Publish(const std::array<uint8_t, 16>& run_id);
   Status CheckUsable() const;
   Status Refused(const Decision& decision);
-  void Warn(const char* reason, const std::string& message);
   RoundInput NextRound(bool contributes, bool closes, uint32_t divisor) const;
   double Divisor(int64_t items, int64_t active_ranks) const;
   Status FinishRound();
@@ -112,6 +76,7 @@ class Session {
   uint32_t IntendedReductions(uint32_t max_micro_steps) const;
   Status FailWindow(Status status);
 
+  SyncMode mode_in_force() const { return every_micro_step() ? SyncMode::kEveryMicroStep : o_.mode; }
   bool every_micro_step() const { return engine_.config().every_micro_step; }
 
   // What is known of the open window beyond the engine's counts.
@@ -134,15 +99,11 @@ class Session {
   const SessionOptions o_;
   WindowEngine engine_;
   Reducer reducer_;
-  std::unique_ptr<Recorder> recorder_;
-  std::unique_ptr<ForkGuard> guard_;  // of the page
-  std::unique_ptr<ArrivalBoard> board_;
+  std::unique_ptr<Member> member_;
   std::unique_ptr<Rounds> rounds_;  // null in a world of one
-  std::unique_ptr<Link> link_;
   WindowTimer timer_;
   OpenWindow window_;
   int64_t micro_step_items_ = 0;
-  std::set<std::string> told_;
   bool closed_ = false;
 };
 

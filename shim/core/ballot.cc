@@ -5,7 +5,9 @@
 namespace gradgate {
 namespace {
 
-Ballot FromFields(std::span<const int64_t, Ballot::kFields> f) { return {f[0], f[1], f[2], f[3], f[4], f[5], f[6]}; }
+Ballot FromFields(std::span<const int64_t, Ballot::kFields> f) {
+  return {f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7], f[8], f[9], f[10], f[11], f[12], f[13]};
+}
 
 // Defined for every value: what comes from another rank may be anything.
 int64_t Negative(int64_t value) { return static_cast<int64_t>(-static_cast<uint64_t>(value)); }
@@ -13,7 +15,9 @@ int64_t Negative(int64_t value) { return static_cast<int64_t>(-static_cast<uint6
 }  // namespace
 
 std::string_view Ballot::FieldName(uint32_t field) {
-  constexpr std::string_view kNames[kFields] = {"window", "round", "mode", "micro_steps", "contributes", "closes", "divisor"};
+  constexpr std::string_view kNames[kFields] = {"window", "round",   "mode",     "micro_steps", "contributes",
+                                                "closes", "divisor", "skipped",  "discard",     "out_of_data",
+                                                "sums",   "parity",  "headroom", "staged"};
   return field < kFields ? kNames[field] : "unknown";
 }
 
@@ -37,6 +41,7 @@ BallotResult::BallotResult(std::span<const int64_t, Ballot::kWords> reduced) {
 std::string DescribeDifferences(std::span<const int64_t> all, uint32_t world_size) {
   std::string text;
   for (uint32_t field = 0; field < Ballot::kFields; ++field) {
+    if (field == Ballot::kHeadroomField) continue;
     std::map<int64_t, std::vector<uint32_t>> ranks_by_value;
     for (uint32_t rank = 0; rank < world_size; ++rank) ranks_by_value[all[rank * Ballot::kFields + field]].push_back(rank);
     if (ranks_by_value.size() < 2) continue;

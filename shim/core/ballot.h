@@ -28,11 +28,23 @@ struct Ballot {
   int64_t contributes = 0;  // 1: this rank's gradients are part of this round
   int64_t closes = 0;       // 1: this rank's window ends with this round
   int64_t divisor = 0;      // of a flush; 0: a step, or not known yet
+  // Ledgers alone; zero in a session's.
+  int64_t skipped = 0;      // micro-steps of this window to which this rank contributed nothing
+  int64_t discard = 0;      // 1: no rank shall step this window
+  int64_t out_of_data = 0;  // 1: this rank has no further micro-batch
+  int64_t sums = 0;         // 1: this rank wants the sums that follow
+  int64_t parity = 0;       // hash of what ranks should hold alike; 0: not sampled
+  int64_t headroom = 0;     // bytes of memory left
+  int64_t staged = 0;       // version of a change that waits for the agreement of all
 
-  static constexpr uint32_t kFields = 7;
+  static constexpr uint32_t kFields = 14;
+  static constexpr uint32_t kHeadroomField = 12;
   static constexpr uint32_t kWords = 2 * kFields;
 
-  std::array<int64_t, kFields> Fields() const { return {window, round, mode, micro_steps, contributes, closes, divisor}; }
+  std::array<int64_t, kFields> Fields() const {
+    return {window,  round,   mode,        micro_steps, contributes, closes,   divisor,
+            skipped, discard, out_of_data, sums,        parity,      headroom, staged};
+  }
   static std::string_view FieldName(uint32_t field);
 
   std::array<int64_t, kWords> Encode() const;
@@ -52,6 +64,11 @@ class BallotResult {
   // Ranks brought different numbers of micro-steps. (One that closes early and one that finds out late differ in `closes`
   // alone: no fault.)
   bool unequal() const { return min_.micro_steps != max_.micro_steps; }
+  // Ranks differ in something that a person should hear of, where `equal` windows are declared or not.
+  bool differs(bool equal) const {
+    return incompatible() || (equal && unequal()) || min_.skipped != max_.skipped || min_.discard != max_.discard ||
+           min_.parity != max_.parity;
+  }
   const Ballot& min() const { return min_; }
   const Ballot& max() const { return max_; }
 
@@ -61,7 +78,8 @@ class BallotResult {
 };
 
 // Says who differs: `all` holds every rank's fields, rank after rank. "micro_steps: ranks [0, 1, 3] have 4, ranks [2] have 3";
-// one clause for each field that differs; empty if none does. At most 16 ranks are listed in a group.
+// one clause for each field that differs, headroom apart, which always does; empty if none does. At most 16 ranks are listed in
+// a group.
 std::string DescribeDifferences(std::span<const int64_t> all, uint32_t world_size);
 
 // "[0, 1, 3]", cut after 16 with the number of the rest.

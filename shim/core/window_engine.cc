@@ -70,7 +70,14 @@ Decision WindowEngine::Close(WindowCounts* counts) {
 
 WindowKind WindowEngine::kind() const {
   if (counts_.micro_steps == 0) return WindowKind::kEmpty;
-  return counts_.micro_steps == config_.accumulate ? WindowKind::kFull : WindowKind::kPartial;
+  const bool full = config_.accumulate == 0 || counts_.micro_steps == config_.accumulate;
+  return full ? WindowKind::kFull : WindowKind::kPartial;
+}
+
+bool WindowEngine::Configure(const WindowConfig& config) {
+  if (state_ != State::kIdle) return false;
+  config_ = config;
+  return true;
 }
 
 }  // namespace gradgate

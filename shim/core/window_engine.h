@@ -17,7 +17,9 @@
 //   failed         | refuse              | refuse        | refuse       | refuse           | refuse                  | refuse
 //
 // A micro-step reduces when every one does (every_micro_step) or when it closes its window: told by `last`, or being the
-// accumulate-th. An open window in which nothing is pending (every micro-step reduced, cut short) proceeds at the step.
+// accumulate-th. One in which nothing was reduced all the same (NotReduced: skipped, without a backward) leaves its window open
+// and pending, however it was told to end. An open window in which nothing is pending (every micro-step reduced, cut short)
+// proceeds at the step.
 //
 // Every "refuse" leaves the state as it was. Thread class: one thread at a time. Nothing allocates.
 
@@ -61,7 +63,7 @@ struct Decision {
 };
 
 struct WindowConfig {
-  uint32_t accumulate = 1;  // micro-steps per window, at least 1
+  uint32_t accumulate = 1;  // micro-steps per window; 0: not declared, none closes by count
   bool every_micro_step = false;
 };
 
@@ -83,6 +85,9 @@ class WindowEngine {
   Decision GradientReady();
   Decision EndMicroStep();
 
+  // The micro-step in progress reduces nothing after all. Before EndMicroStep; elsewhere nothing happens.
+  void NotReduced() { reducing_ = reducing_ && state_ != State::kInMicroStep; }
+
   // Undoes BeginMicroStep; for a micro-step that failed before it changed a gradient and will be tried again.
   Decision Abandon();
 
@@ -92,6 +97,9 @@ class WindowEngine {
 
   // Ends a window that has nothing pending; *counts tells what it was.
   Decision Close(WindowCounts* counts);
+
+  // Changes what later micro-steps do; false, and nothing changed, but between windows.
+  bool Configure(const WindowConfig& config);
 
   // A reduction failed: every later call is refused.
   void Fail() { state_ = State::kFailed; }
@@ -123,7 +131,8 @@ inline Decision WindowEngine::BeginMicroStep(Last last) {
   if (state_ == State::kFailed) return Refuse(Refusal::kFailed);
   if (state_ == State::kInMicroStep) return Refuse(Refusal::kNestedMicroStep);
   if (state_ == State::kReduced) return Refuse(Refusal::kNotClosed);
-  closing_ = last == Last::kYes || (last == Last::kByCount && counts_.micro_steps + 1 >= config_.accumulate);
+  const bool counted = config_.accumulate > 0 && counts_.micro_steps + 1 >= config_.accumulate;
+  closing_ = last == Last::kYes || (last == Last::kByCount && counted);
   reducing_ = closing_ || config_.every_micro_step;
   gradient_seen_ = false;
   state_ = State::kInMicroStep;

@@ -70,6 +70,11 @@ class Recorder {
   void CollectiveDone(GroupRole role, CollectiveOp op, TrafficClass traffic, bool ok, uint32_t micro_step, int64_t issue_ns,
                       int64_t done_ns);
 
+  // Counts one whose end cannot be observed. Any thread.
+  void CollectiveUnknown(GroupRole role, CollectiveOp op) {
+    AddShared(page_->cells[static_cast<uint32_t>(role)][static_cast<uint32_t>(op)].unknown_count, 1);
+  }
+
   // Writes one event into the ring; dropped, and counted, if the slot is being written by another thread. Any thread.
   void Record(EventKind kind, GroupRole role, CollectiveOp op, TrafficClass traffic, uint32_t micro_step, uint64_t value,
               int64_t now_ns);

@@ -72,7 +72,9 @@ std::string Counters() {
   out += GG_FIELD(PageTotals, event_dropped_count);
   out += GG_FIELD(PageTotals, reconnect_count);
   out += GG_FIELD(PageTotals, item_count);
-  out += GG_FIELD(PageTotals, reserved0);
+  out += GG_FIELD(PageTotals, override_count);
+  out += GG_FIELD(PageTotals, window_discarded_count);
+  out += GG_FIELD(PageTotals, micro_step_skipped_count);
   out += GG_FIELD(PageTotals, exposed_ns);
   out += GG_FIELD(PageTotals, wait_ns);
   out += GG_FIELD(PageTotals, micro_step_ns);

@@ -37,6 +37,11 @@ class TextTest(SampleTest):
     def test_size(self) -> None:
         self.assert_clean(self.folder("client/a.cc", "int a;\n" * 600))
         self.assert_one(self.folder("client/a.cc", "int a;\n" * 601), "client/a.cc:601", "601 lines, more than 600")
+        for lines, name in ((595, "gradgate.hpp"), (895, "gradgate.h")):
+            path = f"shim/include/gradgate/{name}"
+            guard = self.header(f"GRADGATE_{name.upper().replace('.', '_')}_")  # 5 lines
+            self.assert_clean(self.folder(path, guard + "int a;\n" * lines))
+            self.assert_one(self.folder(path, guard + "int a;\n" * (lines + 1)), path, f"{lines + 6} lines, more than {lines + 5}")
         self.assert_clean(self.folder("tests/a.cc", "int a;\n" * 900))
         self.assert_one(self.folder("tests/a.cc", "int a;\n" * 901), "tests/a.cc:901", "901 lines, more than 900")
 

@@ -9,6 +9,9 @@
  *     for each window:      gg_step_begin, then the optimizer's step if it returned GG_OK
  *     gg_session_close, gg_session_destroy, gg_transport_destroy, gg_store_destroy
  *
+ * Where a framework reduces by itself, as PyTorch's wrappers do, a ledger takes the session's place: it decides and counts, and
+ * its owner sees to it that the framework does as decided. See "Ledger" below.
+ *
  * Conventions
  *   1. C99 and C++; only stdint.h and stddef.h. No exception and no C++ type crosses.
  *   2. Every function that can fail returns gg_status_t, numerically a canonical (absl, gRPC) code. Text goes into the optional
@@ -43,7 +46,7 @@ extern "C" {
 
 /* Same major: compatible. The library's minor must be at least the one compiled against. */
 #define GG_ABI_MAJOR 1
-#define GG_ABI_MINOR 0
+#define GG_ABI_MINOR 1
 
 /* GG_ABI_MAJOR << 16 | GG_ABI_MINOR of the library. Any thread; cannot fail. */
 GG_API uint32_t gg_abi_version(void);
@@ -151,7 +154,13 @@ enum { GG_FLOAT32 = 1, GG_FLOAT64 = 2 };
 
 /* When gradients are reduced. */
 typedef uint32_t gg_mode;
-enum { GG_MODE_DEFAULT = 0 /* window */, GG_MODE_EVERY_MICRO_STEP = 1, GG_MODE_WINDOW = 2 };
+enum {
+  GG_MODE_DEFAULT = 0, /* window */
+  GG_MODE_EVERY_MICRO_STEP = 1,
+  GG_MODE_WINDOW = 2,
+  GG_MODE_WINDOW_REPLICA = 3, /* shard groups in each micro-step, replicas once a window; ledgers alone */
+  GG_MODE_AUTO = 4            /* chosen while training, see gg_ledger_set_mode; ledgers alone */
+};
 
 /* Whether ranks may bring different numbers of micro-steps to a window. */
 typedef uint32_t gg_windows;
@@ -339,9 +348,13 @@ typedef struct gg_stats {
   uint64_t wait_ns;
   uint64_t micro_step_ns;
   uint64_t window_ns;
+  uint64_t reductions_declared_extra; /* forced by the framework; these four since 1.1, of ledgers */
+  uint64_t overrides;                 /* reductions that something issued against the policy */
+  uint64_t windows_discarded;
+  uint64_t micro_steps_skipped; /* to which this rank contributed nothing */
 } gg_stats;
 #define GG_STATS_INIT \
-  { sizeof(gg_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(gg_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Any thread; does not block; each number is exact, no two need be from the same instant. GG_INVALID_ARGUMENT: NULL. */
 GG_API gg_status_t gg_stats_get(gg_session* session, gg_stats* out, gg_error* error);
@@ -381,6 +394,251 @@ GG_API gg_status_t gg_session_close(gg_session* session, gg_error* error);
 /* Frees the session and the gradients it allocated. Setup only; waits for collectives in flight up to deadline_ns. A session
  * that was not closed reads to the daemon as a trainer that was lost. */
 GG_API void gg_session_destroy(gg_session* session);
+
+/* --- Ledger: for trainers whose framework reduces -------------------------------------------------------------------------
+ *
+ * A ledger decides when gradients are reduced and counts what is, but issues no collective: its owner (an adapter of a
+ * framework) suppresses, reduces, and carries the words of ballots between ranks by a MAX all-reduce of its own. Since 1.1.
+ *
+ *     gg_ledger_create                                                  (blocking, with a deadline)
+ *     for each micro-step:  gg_ledger_micro_step_begin, gg_ledger_collective_issued…, gg_ledger_micro_step_end
+ *     at the boundary:      gg_ledger_vote, MAX all-reduce, gg_ledger_verdict, [gg_ledger_late_begin, late reduction]
+ *     then                  gg_ledger_window_close, gg_ledger_close, gg_ledger_destroy
+ *
+ * A reduction of a role is the first gradient collective in groups of that role since gg_ledger_micro_step_begin or
+ * gg_ledger_late_begin, and all that follow it until the next of these. */
+
+typedef struct gg_ledger gg_ledger;
+
+typedef struct gg_ledger_options {
+  uint32_t struct_size;
+  uint32_t accumulate; /* micro-steps per window; 0: not declared, no micro-step closes by count */
+  gg_mode mode;        /* auto begins as window (roles without shard), window_replica (with both) or every_micro_step */
+  gg_windows windows;
+  uint32_t strict; /* a fact of the job; the owner acts on it */
+  uint32_t rank;
+  uint32_t world_size; /* default 1 */
+  int32_t local_rank;  /* < 0 : as in gg_session_options */
+  uint32_t roles;      /* bits 1 << GG_GROUP_…: where the framework reduces. 0: nowhere, a process alone */
+  uint32_t reserved;
+  gg_store* store;        /* required when world_size > 1; borrowed, outlives the ledger */
+  const char* job_name;   /* as in gg_session_options */
+  const char* daemon_dir; /* as in gg_session_options */
+  const char* facts;      /* lines "name=value" that must be equal on all ranks; NULL: none */
+  const char* scope;   /* tells several ledgers of one process apart on the store and, added to the job's name, in the daemon:
+                          "" or NULL for the first, then "#2", … */
+  int64_t deadline_ns; /* for each wait of the owner, naming of missing ranks included; default 300 s */
+  int64_t handshake_deadline_ns; /* default 60 s */
+  gg_log_function log;           /* NULL: one line on stderr */
+  void* log_user;
+} gg_ledger_options;
+#define GG_LEDGER_OPTIONS_INIT \
+  { sizeof(gg_ledger_options), 0, 0, 0, 0, 0, 0, -1, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL }
+
+/* Creates a ledger: shakes hands with all ranks through the store, makes the stats page, looks for the daemon.
+ * GRADGATE=off|audit (default enforce) must be the same on all ranks: the owner then leaves the framework alone, and is counted
+ * all the same. Setup only; blocks up to handshake_deadline_ns. The store is borrowed and must outlive the ledger.
+ * GG_INVALID_ARGUMENT: the option named. GG_DEADLINE_EXCEEDED: "no gradgate on ranks […]". GG_ABORTED: ranks with another
+ * version, configuration or fact, named with what differs. */
+GG_API gg_status_t gg_ledger_create(const gg_ledger_options* options, gg_ledger** out, gg_error* error);
+
+typedef uint32_t gg_enforcement;
+enum { GG_ENFORCEMENT_OFF = 1, GG_ENFORCEMENT_AUDIT = 2, GG_ENFORCEMENT_ENFORCE = 3 };
+
+/* What GRADGATE was when the ledger was created, agreed by all ranks. Any thread; cannot fail; 0 for NULL. */
+GG_API gg_enforcement gg_ledger_enforcement(const gg_ledger* ledger);
+
+/* Begins a micro-step: call before the forward. `last` is a GG_LAST_ constant; *closes is 1 if this micro-step ends its window.
+ * Loop thread; does not block, lock or allocate, and makes no system call but one try a second to reach an absent daemon.
+ * GG_FAILED_PRECONDITION: the previous micro-step has not ended, the window was not closed, or the ledger has failed or is
+ * closed. GG_INVALID_ARGUMENT: last. */
+GG_API gg_status_t gg_ledger_micro_step_begin(gg_ledger* ledger, uint32_t last, uint32_t* closes, gg_error* error);
+
+/* Ends a micro-step: call after the backward. A closing micro-step in which a role was not reduced (skipped, without a
+ * backward) leaves its window open, to be reduced late. Loop thread; as gg_ledger_micro_step_begin. GG_FAILED_PRECONDITION: no
+ * micro-step has begun. */
+GG_API gg_status_t gg_ledger_micro_step_end(gg_ledger* ledger, gg_error* error);
+
+/* Undoes gg_ledger_micro_step_begin for a micro-step that failed: the window is as before, but collectives that were issued
+ * stay counted. Loop thread; does not block. GG_FAILED_PRECONDITION: no micro-step has begun. */
+GG_API gg_status_t gg_ledger_micro_step_abandon(gg_ledger* ledger, gg_error* error);
+
+/* Where the loop is. */
+typedef struct gg_place {
+  uint32_t struct_size;
+  uint32_t in_micro_step;
+  uint64_t window_index; /* of the open window, or the next one */
+  uint32_t micro_steps;  /* of the open window, ended ones */
+  gg_mode mode;          /* in force; every_micro_step where GRADGATE is off or audit */
+} gg_place;
+#define GG_PLACE_INIT \
+  { sizeof(gg_place), 0, 0, 0, 0 }
+
+/* Fills *out. Loop thread; does not block. GG_INVALID_ARGUMENT: NULL. */
+GG_API gg_status_t gg_ledger_place(gg_ledger* ledger, gg_place* out, gg_error* error);
+
+#define GG_HEADROOM_UNKNOWN INT64_MAX /* no limit to compare with */
+#define GG_VOTE_CAPACITY 64           /* words: room for a ballot of any library of this major version */
+
+/* What a rank says of its window; the ledger adds where it is. */
+typedef struct gg_vote {
+  uint32_t struct_size;
+  uint32_t contributes; /* 1: it reduces in its backward, before or while the ballot travels */
+  uint32_t skipped;     /* micro-steps of this window to which it contributed nothing */
+  uint32_t discard;     /* 1: no rank shall step this window */
+  uint32_t out_of_data; /* 1: it has no further micro-batch */
+  uint32_t sums;        /* 1: it wants the owner's SUM collective to follow */
+  uint32_t divisor;     /* of a flush; 0: none */
+  uint32_t reserved;
+  int64_t parity;         /* hash of what ranks should hold alike; 0: not sampled, on all ranks or on none */
+  int64_t headroom_bytes; /* memory left; GG_HEADROOM_UNKNOWN where it cannot be told, 0 means none is left */
+  int64_t staged;         /* version of a change that waits for the agreement of all */
+} gg_vote;
+#define GG_VOTE_INIT \
+  { sizeof(gg_vote), 0, 0, 0, 0, 0, 0, 0, 0, GG_HEADROOM_UNKNOWN, 0 }
+
+/* Encodes this rank's ballot: *count words, the first half its fields, the second their negatives, for an all-reduce by MAX
+ * over all ranks. Counts one ballot; with words NULL it only tells *count. Loop thread, or that of a backward which the loop
+ * waits for; does not block.
+ * GG_INVALID_ARGUMENT: field, or capacity too small. GG_FAILED_PRECONDITION: the ledger has failed or is closed. */
+GG_API gg_status_t gg_ledger_vote(gg_ledger* ledger, const gg_vote* vote, int64_t* words, uint32_t capacity, uint32_t* count,
+                                  gg_error* error);
+
+/* What the reduced words say; the same on all ranks. */
+typedef struct gg_verdict {
+  uint32_t struct_size;
+  uint32_t differs; /* 1: something to name: incompatible, unequal where equal windows are declared, skipped or discarded by
+                       some ranks alone, or parity */
+  uint32_t incompatible; /* 1: ranks are not in the same window, round and mode: their collectives do not belong together */
+  uint32_t unequal;      /* 1: ranks brought different numbers of micro-steps */
+  uint32_t min_micro_steps;
+  uint32_t max_micro_steps; /* 0: nobody brought data */
+  uint32_t all_contribute;
+  uint32_t any_contribute;
+  uint32_t min_skipped;
+  uint32_t max_skipped;
+  uint32_t any_discard;
+  uint32_t all_out_of_data;
+  uint32_t any_out_of_data;
+  uint32_t any_sums;
+  uint32_t min_divisor;
+  uint32_t max_divisor;
+  uint32_t parity_differs; /* 1: hashes differ, or only some ranks sampled one */
+  uint32_t staged_equal;   /* 1: all ranks have staged the same */
+  int64_t min_headroom_bytes;
+  int64_t staged; /* the largest */
+} gg_verdict;
+#define GG_VERDICT_INIT \
+  { sizeof(gg_verdict), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* Reads reduced words. Loop thread; does not block. GG_INVALID_ARGUMENT: count is not gg_ledger_vote's. */
+GG_API gg_status_t gg_ledger_verdict(gg_ledger* ledger, const int64_t* words, uint32_t count, gg_verdict* out, gg_error* error);
+
+/* Says who differs in what: `rows` holds the first half of every rank's words as voted, rank after rank, `count` words in all.
+ * text[capacity] is zero-terminated, cut at a character; empty if nobody differs. Loop thread; does not block.
+ * GG_INVALID_ARGUMENT: count, capacity. */
+GG_API gg_status_t gg_ledger_describe(gg_ledger* ledger, const int64_t* rows, uint32_t count, char* text, size_t capacity,
+                                      gg_error* error);
+
+/* Tells the others where this rank waits: call when a wait has lasted a second. Loop thread; blocks a second at most. A store
+ * that does not answer is no error. */
+GG_API gg_status_t gg_ledger_arrived(gg_ledger* ledger, gg_error* error);
+
+/* This rank's wait has failed: tells the others that it came, and says who did not, as gg_ledger_describe writes text; empty if
+ * all came and live. Close the window as failed then. Loop thread; blocks 2 s at most (a quarter of deadline_ns, if less).
+ * GG_INVALID_ARGUMENT: capacity. */
+GG_API gg_status_t gg_ledger_missing(gg_ledger* ledger, char* text, size_t capacity, gg_error* error);
+
+/* This rank cannot go on, alone: writes `why` to the store, where ranks that wait for it find it, and records the window as
+ * failed. Later calls but stats, close and destroy are refused. Loop thread; blocks 0.2 s at most. Twice is fine. */
+GG_API gg_status_t gg_ledger_fail(gg_ledger* ledger, const char* why, gg_error* error);
+
+/* What is issued from here to gg_ledger_window_close is late, and intended. Loop thread; does not block.
+ * GG_FAILED_PRECONDITION: inside a micro-step. */
+GG_API gg_status_t gg_ledger_late_begin(gg_ledger* ledger, gg_error* error);
+
+/* How a window ended. */
+typedef struct gg_window_end {
+  uint32_t struct_size;
+  uint32_t stepped;         /* 1: an optimizer step follows, or none is due since nobody brought data */
+  uint32_t failed;          /* 1: a collective failed or ranks disagree: no step may follow, and the ledger has failed */
+  uint32_t discarded;       /* 1: by agreement, no step follows */
+  uint32_t min_micro_steps; /* over all ranks */
+  uint32_t max_micro_steps;
+  uint32_t active_ranks;
+  uint32_t disagreed; /* 1: ranks brought different numbers where equal ones are declared */
+  uint32_t skipped;   /* micro-steps to which this rank contributed nothing */
+  uint32_t reserved;
+  int64_t item_count_local;
+  int64_t item_count_global;
+  int64_t wait_ns; /* the owner's, for this window's ballot and reductions */
+} gg_window_end;
+#define GG_WINDOW_END_INIT \
+  { sizeof(gg_window_end), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* Closes the window, reduced or not (the counts tell), and publishes it; one non-blocking read of the daemon's socket. `out`
+ * may be NULL. Loop thread; does not block. GG_FAILED_PRECONDITION: inside a micro-step, unless it failed. GG_INVALID_ARGUMENT:
+ * field. */
+GG_API gg_status_t gg_ledger_window_close(gg_ledger* ledger, const gg_window_end* end, gg_window* out, gg_error* error);
+
+/* Changes the mode from the next window on; the same on all ranks, for their ballots carry it. Loop thread; does not block.
+ * GG_FAILED_PRECONDITION: a window is open. GG_INVALID_ARGUMENT: mode, or auto. */
+GG_API gg_status_t gg_ledger_set_mode(gg_ledger* ledger, gg_mode mode, gg_error* error);
+
+/* Counts a warning and tells the first of each reason through `log`. Loop thread. GG_INVALID_ARGUMENT: NULL. */
+GG_API gg_status_t gg_ledger_warn(gg_ledger* ledger, const char* reason, const char* message, gg_error* error);
+
+/* Up to `count` reductions of the open window, or the next one, are forced by the framework. Those that happen are counted
+ * apart, and are neither mismatched nor, if declared before their micro-step ends, warned of. Loop thread. GG_INVALID_ARGUMENT:
+ * group. */
+GG_API gg_status_t gg_ledger_declare_extra(gg_ledger* ledger, gg_group group, uint32_t count, gg_error* error);
+
+typedef uint32_t gg_traffic;
+enum { GG_TRAFFIC_GRADIENT = 0, GG_TRAFFIC_OURS = 1, GG_TRAFFIC_OTHER = 2 };
+
+typedef uint32_t gg_outcome;
+enum { GG_OUTCOME_OK = 0, GG_OUTCOME_FAILED = 1, GG_OUTCOME_UNKNOWN = 2 };
+
+/* A collective is issued: counts it, and a reduction where it begins one. Returns the time of issue, ns, for
+ * gg_ledger_collective_done. Any thread, until gg_ledger_destroy; wait-free. An unknown group, op or traffic, or NULL: nothing
+ * is counted, returns 0. */
+GG_API int64_t gg_ledger_collective_issued(gg_ledger* ledger, gg_group group, gg_op op, gg_traffic traffic, uint64_t bytes,
+                                           uint32_t tensors);
+
+/* A collective is done, or will never be known to be. Any thread, until gg_ledger_destroy; wait-free. */
+GG_API void gg_ledger_collective_done(gg_ledger* ledger, gg_group group, gg_op op, gg_traffic traffic, int64_t issue_ns,
+                                      gg_outcome outcome);
+
+/* Gradient collectives issued in groups of a role since gg_ledger_micro_step_begin or gg_ledger_late_begin. Any thread; cannot
+ * fail; 0 for NULL or an unknown group. */
+GG_API uint32_t gg_ledger_issued(const gg_ledger* ledger, gg_group group);
+
+/* Reductions of one role since gg_ledger_create. */
+typedef struct gg_role_stats {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t intended;
+  uint64_t issued; /* late and extra ones included */
+  uint64_t suppressed;
+  uint64_t late;
+  uint64_t declared_extra;
+} gg_role_stats;
+#define GG_ROLE_STATS_INIT \
+  { sizeof(gg_role_stats), 0, 0, 0, 0, 0, 0 }
+
+/* As gg_stats_get, for a ledger. The sums over roles stand in gg_stats. GG_INVALID_ARGUMENT: NULL, group or op. */
+GG_API gg_status_t gg_ledger_role_stats_get(gg_ledger* ledger, gg_group group, gg_role_stats* out, gg_error* error);
+GG_API gg_status_t gg_ledger_stats_get(gg_ledger* ledger, gg_stats* out, gg_error* error);
+GG_API gg_status_t gg_ledger_collective_stats_get(gg_ledger* ledger, gg_group group, gg_op op, gg_collective_stats* out,
+                                                  gg_error* error);
+
+/* Ends the ledger, as gg_session_close does a session. Setup only; blocks at most 0.2 s. GG_FAILED_PRECONDITION: inside a
+ * micro-step. Twice is fine. */
+GG_API gg_status_t gg_ledger_close(gg_ledger* ledger, gg_error* error);
+
+/* Frees the ledger. Setup only; no other call may be in progress or follow, from any thread. A ledger that was not closed reads
+ * to the daemon as a trainer that was lost. */
+GG_API void gg_ledger_destroy(gg_ledger* ledger);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,149 @@
+#include "shim/capi/member.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+
+#include "shim/reduce/clock.h"
+#include "shim/reduce/handshake.h"
+
+namespace gradgate {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kTellNs = 200 * kMs;
+// Ranks of different protocol numbers do not issue the same collectives.
+constexpr char kProtocol[] = "1";
+
+uint64_t Digest(const Facts& facts) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const auto& [name, value] : facts) {
+    for (const unsigned char c : name + "=" + value + "\n") hash = (hash ^ c) * 0x100000001b3;
+  }
+  return hash;
+}
+
+}  // namespace
+
+int64_t NamingBudget(int64_t deadline_ns) { return std::min(2000 * kMs, deadline_ns / 4); }
+
+Facts CommonFacts(const MemberOptions& o) {
+  return {{"gradgate", GRADGATE_VERSION},
+          {"protocol", kProtocol},
+          {"world_size", std::to_string(o.world_size)},
+          {"job", o.job_name},
+          {"GRADGATE", std::string(Name(o.enforcement))},
+          {"mode", std::string(Name(o.mode))},
+          {"accumulate", std::to_string(o.accumulate)},
+          {"windows", o.variable_windows ? "variable" : "equal"},
+          {"strict", o.strict ? "yes" : "no"}};
+}
+
+Status Member::Join(const MemberOptions& options, const Facts& facts, SyncMode in_force, std::unique_ptr<Member>* out) {
+  std::array<uint8_t, 16> run_id{};
+  if (getrandom(run_id.data(), run_id.size(), 0) != static_cast<ssize_t>(run_id.size()))
+    return Internal("getrandom gave no run id");
+  const Status agreed = Handshake({.store = options.store,
+                                   .prefix = options.store_prefix,
+                                   .rank = options.rank,
+                                   .world_size = options.world_size,
+                                   .facts = facts,
+                                   .run_id = run_id,
+                                   .timeout_ns = options.handshake_deadline_ns},
+                                  &run_id);
+  if (!agreed.ok()) return agreed;
+  std::unique_ptr<Member> member(new Member(options));
+  uint8_t bytes[16];
+  std::copy(run_id.begin(), run_id.end(), bytes);
+  member->Publish(options, facts, in_force, bytes);
+  if (options.world_size > 1)
+    member->board_ = std::make_unique<ArrivalBoard>(options.store, options.store_prefix, options.rank, options.world_size);
+  *out = std::move(member);
+  return OkStatus();
+}
+
+void Member::Publish(const MemberOptions& o, const Facts& facts, SyncMode in_force, const uint8_t (&run_id)[16]) {
+  RecorderIdentity identity;
+  identity.job_name = o.job_name;
+  std::copy(std::begin(run_id), std::end(run_id), identity.run_id);
+  identity.attempt = o.attempt;
+  identity.rank = o.rank;
+  identity.world_size = o.world_size;
+  identity.local_rank = o.local_rank;
+  identity.accumulate = o.accumulate;
+  identity.sync_mode = o.mode;
+  identity.enforcement = o.enforcement;
+  identity.config_hash = Digest(facts);
+  const Status exported = Recorder::Create(identity, &recorder_);
+  guard_ = std::make_unique<ForkGuard>(nullptr, &recorder_->page(), sizeof(page::StatsPage));
+  page().totals.sync_mode.store(static_cast<uint64_t>(in_force), std::memory_order_relaxed);
+  if (!exported.ok()) Warn("stats_page", "counts stay in this process: " + exported.message());
+  if (!exported.ok() || o.enforcement == Enforcement::kOff || o.daemon_dirs.empty()) return;
+  const auto log = [](void* user, const char* reason, const char* message) {
+    static_cast<Member*>(user)->Warn(reason, message);
+  };
+  link_ = std::make_unique<Link>(o.daemon_dirs, recorder_->fd(), &page(), log, this);
+  link_->Poll(MonotonicNs());
+}
+
+void Member::Warn(const char* reason, const std::string& message) {
+  Recorder::AddOwned(page().totals.warning_count, 1);
+  if (told_.insert(reason).second && log_) log_(log_user_, 1, reason, message.c_str());
+}
+
+void Member::MicroStepBegun(uint32_t micro_step, int64_t now_ns) {
+  page::PageTotals& totals = page().totals;
+  totals.micro_step.store(micro_step, std::memory_order_relaxed);
+  Recorder::AddOwned(totals.micro_step_count, 1);
+  totals.last_event_ns.store(static_cast<uint64_t>(now_ns), std::memory_order_relaxed);
+  recorder_->Record(EventKind::kMicroStepBegin, GroupRole::kDp, CollectiveOp::kAllReduce, TrafficClass::kOther, micro_step, 0,
+                    now_ns);
+  if (link_ && link_->Due(now_ns)) link_->Poll(now_ns);
+}
+
+void Member::MicroStepEnded(uint32_t micro_step, uint64_t duration_ns, int64_t now_ns) {
+  page::PageTotals& totals = page().totals;
+  Recorder::AddOwned(totals.micro_step_ns, duration_ns);
+  totals.last_event_ns.store(static_cast<uint64_t>(now_ns), std::memory_order_relaxed);
+  recorder_->Record(EventKind::kMicroStepEnd, GroupRole::kDp, CollectiveOp::kAllReduce, TrafficClass::kOther, micro_step,
+                    duration_ns, now_ns);
+}
+
+void Member::WindowClosed(page::WindowRecord record, const WindowEnd& end) {
+  record.flags = (end.late ? page::kWindowLate : 0) | (end.mismatched ? page::kWindowMismatched : 0) |
+                 (end.disagreed ? page::kWindowDisagreed : 0) | (!end.stepped ? page::kWindowUnstepped : 0) |
+                 (end.failed ? page::kWindowFailed : 0);
+  page::PageTotals& totals = page().totals;
+  const auto kind = static_cast<WindowKind>(record.kind);
+  Recorder::AddOwned(kind == WindowKind::kFull      ? totals.window_full_count
+                     : kind == WindowKind::kPartial ? totals.window_partial_count
+                                                    : totals.window_empty_count,
+                     1);
+  Recorder::AddOwned(totals.window_late_count, end.late);
+  Recorder::AddOwned(totals.window_mismatched_count, end.mismatched);
+  Recorder::AddOwned(totals.window_disagreed_count, end.disagreed);
+  Recorder::AddOwned(totals.window_unstepped_count, !end.stepped && !end.failed && !end.discarded);
+  Recorder::AddOwned(totals.exposed_ns, record.exposed_ns);
+  Recorder::AddOwned(totals.wait_ns, record.wait_ns);
+  Recorder::AddOwned(totals.window_ns, record.end_ns - record.begin_ns);
+  recorder_->WindowClosed(record);
+  recorder_->Record(EventKind::kWindowClosed, GroupRole::kDp, CollectiveOp::kAllReduce, TrafficClass::kOther,
+                    record.micro_steps, record.exposed_ns, static_cast<int64_t>(record.end_ns));
+  totals.window_index.store(record.window_index + 1, std::memory_order_relaxed);
+  totals.micro_step.store(0, std::memory_order_relaxed);
+  totals.last_event_ns.store(record.end_ns, std::memory_order_relaxed);
+  if (link_) link_->Poll(static_cast<int64_t>(record.end_ns));
+}
+
+void Member::Leave(bool failed, uint64_t window, const char* why) {
+  page().totals.closed.store(1, std::memory_order_relaxed);
+  if (!failed) LeaveUnsaid(window, why);
+  if (link_) link_->Goodbye(failed);
+}
+
+void Member::LeaveUnsaid(uint64_t window, const char* why) {
+  if (board_) board_->Left(window, why, kTellNs);
+}
+
+}  // namespace gradgate
