@@ -22,12 +22,14 @@ BLOCKS = ("ab", "cd", "ef")  # g is the root's own
 class Block(torch.nn.Module):
     def __init__(self, names: str, dtype: torch.dtype) -> None:
         super().__init__()
+        self.names = names
         for name, shape in zip(names, ((5, 3), (4,)) if names != "ef" else ((6,), (6,)), strict=True):
             setattr(self, name, torch.nn.Parameter(torch.zeros(shape, dtype=dtype)))
 
     def forward(self, x: torch.Tensor, factor: float, used: str) -> torch.Tensor:
-        for name, parameter in self.named_parameters():
+        for name in self.names:  # named_parameters() has one flat one, or none, under some wrappers
             if name in used:
+                parameter: torch.Tensor = getattr(self, name)
                 pattern = torch.arange(1, parameter.numel() + 1, dtype=parameter.dtype).view(parameter.shape)
                 x = x + (parameter * (pattern * factor)).sum()
         return x

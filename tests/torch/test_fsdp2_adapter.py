@@ -70,8 +70,6 @@ def parity(rank: int, world: int, mesh: Any, windows: Any, late: Any = (), plan:
 
 
 def four_ranks(rank: int, world: int) -> dict[str, Any]:
-    import gradgate.adapters.base as base
-    import sharded
     import torch
     from sharded import FULL, Micro
     from torch.distributed.device_mesh import init_device_mesh
@@ -101,7 +99,6 @@ def four_ranks(rank: int, world: int) -> dict[str, Any]:
     rows["before"] = begun_before(*args)
     rows["facts"] = facts(*args)
     rows["mixed types"] = mixed_types(*args)
-    del base, sharded
     return rows
 
 
@@ -158,8 +155,6 @@ def discarded(rank: int, world: int, mesh: Any) -> dict[str, Any]:
 
 def replicas_differ(rank: int, world: int, mesh: Any) -> dict[str, Any]:
     """One replica brings no micro-step at all, or other parameters; with `agree` the others take it in."""
-    import sharded
-    import torch
     import torch.distributed as dist
     from gradgate.adapters.base import Plan
 
@@ -177,9 +172,8 @@ def replicas_differ(rank: int, world: int, mesh: Any) -> dict[str, Any]:
             net(4.0, uses[replica]).backward()
             adapter.disarm()
         adapter.late()
-        grads = [getattr(net.blocks[0], "a"), getattr(net.blocks[1], "c"), getattr(net.blocks[2], "e"), net.g]
-        found[name] = [None if p.grad is None else p.grad.full_tensor().reshape(-1)[0].item() for p in grads]
-    assert sharded and torch
+        parameters = (net.blocks[0].a, net.blocks[1].c, net.blocks[2].e, net.g)
+        found[name] = [None if p.grad is None else p.grad.full_tensor().reshape(-1)[0].item() for p in parameters]
     return found
 
 
