@@ -81,6 +81,10 @@ class Agreement:
         out = both.tolist()
         return [-v for v in out[len(values) :]], out[: len(values)]
 
+    def maximum(self, values: torch.Tensor) -> None:
+        """Elementwise, in place, over int64 on the CPU."""
+        self._wait(dist.all_reduce(values, op=dist.ReduceOp.MAX, group=self.group, async_op=True))
+
     def gather(self, value: int) -> list[int]:
         rows = [torch.empty(1, dtype=torch.int64) for _ in range(self.world)]
         self._wait(dist.all_gather(rows, torch.tensor([value], dtype=torch.int64), group=self.group, async_op=True))

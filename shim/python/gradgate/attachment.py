@@ -179,6 +179,8 @@ def _start(job: Job) -> None:
         except Unreduced as unreduced:
             failure = str(unreduced)
     if job.agreement is not None:
+        for adapter in job.adapters:
+            adapter.agree = job.agreement.maximum
         tap.ours(job.agreement.name)
         before = ledger.collective_stats(Role.OTHER, 0).ours_issued
         _, (failed,) = job.agreement.extremes([int(bool(failure))])

@@ -89,6 +89,14 @@ class Job:
                     given[option] = None
             if self.enforcing:
                 adapter.configure(keep_params=self.ladder.keep, **given)
+        self._check_gloo()
+
+    def _check_gloo(self) -> None:
+        from .adapters import fsdp_gloo  # noqa: PLC0415 - torch builds differ in what they have
+
+        sharded = [g.process_group for a in self.adapters for g in a.groups() if g.role == Role.SHARD]
+        if any("gloo" in torch.distributed.get_backend(g) for g in sharded) and not fsdp_gloo.gloo_reduce_scatter_averages():
+            self.ledger.warn(*fsdp_gloo.SUMS)
 
     def disarm(self, adapter: Adapter) -> Callable[[], None]:
         """adapter.disarm; where gradgate reduces by itself, also the end of what the backward began, still inside the micro-step."""
@@ -121,6 +129,12 @@ class Job:
             self._take_rung()
         plan = _OPEN_PLANS[self.mode]
         for adapter in self.adapters:
+            if adapter.overridden:
+                groups = ", ".join(sorted(adapter.overridden))
+                adapter.overridden.clear()
+                self.ledger.warn(
+                    "override", f"the flags of {groups} were changed by another hand inside a window; gradgate has set them anew"
+                )
             must = adapter.must_reduce()
             if must is not None:
                 self.ledger.warn(must.reason, must.text)

@@ -12,6 +12,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
     from torch.distributed import ProcessGroup
 
@@ -58,6 +60,11 @@ class Adapter:
     flag_read: str  # "forward" or "backward": when the wrapper decides whether this backward reduces
     late_alone: bool  # one rank may be late while others reduced in their backward (DDP); else all must be late together
     module: torch.nn.Module
+    # Takes the elementwise maximum of an int64 CPU tensor over all ranks, in place; set by the caller where there are several.
+    agree: Callable[[torch.Tensor], None] | None = None
+
+    # Parts whose flags another hand changed while they were in force; the caller empties it. The class's own stays empty.
+    overridden: set[str] = set()
 
     def groups(self) -> list[Group]:
         """The groups that gradients are reduced over; fixed after the first forward at the latest."""
