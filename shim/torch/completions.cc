@@ -32,16 +32,24 @@ Completions::How Completions::Learn(c10d::Work& work, c10d::ProcessGroup& group,
 
 // A backend has few kinds of Work, and each behaves alike; learning means an exception for some.
 Completions::How Completions::HowOf(c10d::Work& work, c10d::ProcessGroup& group, c10::Device device) {
-  const std::type_index type(typeid(work));
+  thread_local const std::type_info* last_type = nullptr;
+  thread_local How last_how = How::kUnknown;
+  const std::type_info& type = typeid(work);
+  if (last_type == &type) return last_how;
+  std::optional<How> how;
   {
     MutexLock lock(mutex_);
     const auto known = known_.find(type);
-    if (known != known_.end()) return known->second;
+    if (known != known_.end()) how = known->second;
   }
-  const How how = Learn(work, group, device);
-  MutexLock lock(mutex_);
-  known_.emplace(type, how);
-  return how;
+  if (!how) {
+    how = Learn(work, group, device);
+    MutexLock lock(mutex_);
+    known_.emplace(type, *how);
+  }
+  last_type = &type;
+  last_how = *how;
+  return *how;
 }
 
 void Completions::Watch(const Issue& issue, const c10::intrusive_ptr<c10d::Work>& work, c10d::ProcessGroup& group,

@@ -63,10 +63,12 @@ std::optional<c10::Device> FirstDevice(const c10::IValue& value) {
   return std::nullopt;
 }
 
-// The Work that an operator returns, alone or last; empty if there is none.
-c10::intrusive_ptr<c10d::Work> WorkOf(const torch::jit::Stack& stack) {
-  if (stack.empty() || !stack.back().isCustomClass()) return {};
-  return stack.back().toCustomClass<c10d::Work>();
+// The object in a custom class's value; empty if it holds none. The operator's schema says that it is a T.
+template <typename T>
+c10::intrusive_ptr<T> ObjectIn(const c10::IValue& value) {
+  if (!value.isObject() || value.toObjectRef().slots().size() != 1) return {};
+  const c10::IValue& slot = value.toObjectRef().slots()[0];
+  return slot.isCapsule() ? c10::static_intrusive_pointer_cast<T>(slot.toCapsule()) : c10::intrusive_ptr<T>();
 }
 
 // What is known of a collective between its issue and its return.
@@ -106,7 +108,8 @@ class Kernel final : public c10::OperatorKernel {
     Pending pending;
     try {
       const c10::IValue* const arguments = &stack[stack.size() - arguments_];
-      pending.group = arguments[operation_.group].toCustomClass<c10d::ProcessGroup>();
+      pending.group = ObjectIn<c10d::ProcessGroup>(arguments[operation_.group]);
+      if (!pending.group) return pending;
       Call call{operation_.op};
       if (operation_.payload >= 0) AddPayload(arguments[operation_.payload], &call);
       for (size_t i = 0; i < arguments_; ++i) {
@@ -133,7 +136,9 @@ class Kernel final : public c10::OperatorKernel {
       return;
     }
     try {
-      Completions::Instance().Watch(pending.issue, WorkOf(stack), *pending.group, pending.device, pending.bytes);
+      // The Work is returned alone or last.
+      const auto work = stack.empty() ? c10::intrusive_ptr<c10d::Work>() : ObjectIn<c10d::Work>(stack.back());
+      Completions::Instance().Watch(pending.issue, work, *pending.group, pending.device, pending.bytes);
     } catch (const std::exception&) {
       Ledgers::Instance().Done(pending.issue, GG_OUTCOME_UNKNOWN);
     }

@@ -193,7 +193,7 @@ PyObject* StepsBegin(PyObject* capsule, PyObject* last) {
     return PyObject_CallOneArg(steps->slow_begin, last);
   }
   Ledgers::Instance().SetActive(steps->ledger);
-  return PyBool_FromLong(static_cast<long>(closes));
+  return PyLong_FromUnsignedLong(closes);
 }
 
 PyObject* StepsEnd(PyObject* capsule, PyObject*) {

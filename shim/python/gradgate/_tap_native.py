@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import _tap_build
+from . import _abi, _tap_build
 from ._tap_operators import capturing, operators
 from .tap import Tap
 
@@ -39,8 +39,7 @@ class NativeTap(Tap):
         self.outstanding = extension.outstanding  # type: ignore[method-assign]
 
     def bind(self, ledger: LedgerLike) -> None:
-        issued, done = _address(ledger, "gg_ledger_collective_issued"), _address(ledger, "gg_ledger_collective_done")
-        self._extension.bind(ledger.handle, issued, done)
+        self._extension.bind(ledger.handle, _abi.address("gg_ledger_collective_issued"), _abi.address("gg_ledger_collective_done"))
 
     def unbind(self, ledger: LedgerLike) -> None:
         self._extension.unbind(ledger.handle)
@@ -62,19 +61,10 @@ class NativeTap(Tap):
             self._extension.poll()
 
     def steps(self, ledger: LedgerLike) -> tuple[Callable[[int], int], Callable[[], None]]:
-        addresses = (_address(ledger, "gg_ledger_micro_step_begin"), _address(ledger, "gg_ledger_micro_step_end"))
+        addresses = (_abi.address("gg_ledger_micro_step_begin"), _abi.address("gg_ledger_micro_step_end"))
         capsule, begin, end = self._extension.steps(ledger.handle, *addresses, ledger.micro_step_begin, ledger.micro_step_end)
         self._steps.setdefault(ledger.handle, []).append(capsule)
         return begin, end
 
     def _arm(self, handle: int, on: bool) -> None:
         self._extension.arm(handle, on)
-
-
-def _address(ledger: LedgerLike, name: str) -> int:
-    own: dict[str, int] | None = getattr(ledger, "addresses", None)  # of a ledger that is not the library's
-    if own is not None:
-        return own[name]
-    from . import _abi  # noqa: PLC0415 - loads the library
-
-    return int(_abi.address(name))

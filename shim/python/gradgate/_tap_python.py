@@ -33,8 +33,6 @@ WITHOUT_GLOO_FUTURE = (Op.REDUCE_SCATTER, Op.SEND, Op.RECV)
 class Binding:
     ledger: LedgerLike
     handle: int
-    issued: Callable[..., int]
-    done: Callable[..., None]
     roles: dict[str, Role] = field(default_factory=dict)
     sizes: frozenset[int] | None = None
     armed: bool = False  # a callback waits for the next gradient collective
@@ -78,11 +76,12 @@ class PythonTap(Tap):
         os.register_at_fork(after_in_child=self._forget)
 
     def bind(self, ledger: LedgerLike) -> None:
-        issued, done = _calls(ledger)
-        self._bindings = {**self._bindings, ledger.handle: Binding(ledger, ledger.handle, issued, done)}
+        self._bindings = {**self._bindings, ledger.handle: Binding(ledger, ledger.handle)}
 
     def unbind(self, ledger: LedgerLike) -> None:
         binding = self._bindings.get(ledger.handle)
+        if binding is not None:
+            binding.roles = {}  # for whoever still holds it as the active one
         self._bindings = {h: b for h, b in self._bindings.items() if b is not binding}
         if self._active is binding:
             self._active = None
@@ -182,7 +181,7 @@ class PythonTap(Tap):
                 binding.armed = False
                 self._fire(binding.handle)
             nbytes = sum(_bytes(t) for t in tensors)
-            time_ns = binding.issued(binding.handle, role, operator.op, traffic, nbytes, len(tensors))
+            time_ns = binding.ledger.collective_issued(role, operator.op, traffic, nbytes, len(tensors))
             keep = nbytes <= SMALL_BYTES or traffic is Traffic.OURS or (traffic is Traffic.GRADIENT and self._active is not None)
             return Issue(binding, role, operator.op, traffic, time_ns, keep)
         except Exception:
@@ -208,7 +207,7 @@ class PythonTap(Tap):
 
     def _done(self, issue: Issue | None, outcome: Outcome) -> None:
         if issue is not None and self._bindings.get(issue.binding.handle) is issue.binding:
-            issue.binding.done(issue.binding.handle, issue.role, issue.op, issue.traffic, issue.time_ns, outcome)
+            issue.binding.ledger.collective_done(issue.role, issue.op, issue.traffic, issue.time_ns, outcome)
 
     def _watch(self, issue: Issue | None, operator: Operator, args: tuple[Any, ...], result: Any) -> None:
         if issue is None:
@@ -262,15 +261,6 @@ class PythonTap(Tap):
 def _is_gloo(group: ProcessGroup, args: tuple[Any, ...]) -> bool:
     first = next((t for a in args for t in _tensors(a)), None)
     return bool(group._get_backend(torch.device("cpu") if first is None else first.device).name() == "gloo")
-
-
-def _calls(ledger: LedgerLike) -> tuple[Callable[..., int], Callable[..., None]]:
-    own = getattr(ledger, "collective_calls", None)  # a ledger that is not the library's
-    if own is not None:
-        return own
-    from . import _abi  # noqa: PLC0415 - loads the library
-
-    return _abi.library().gg_ledger_collective_issued, _abi.library().gg_ledger_collective_done
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -33,10 +33,14 @@ BLIND_SPOTS = (
 
 
 class LedgerLike(Protocol):
-    handle: int  # address of a gg_ledger
+    """gradgate.ledger.Ledger, as far as the tap needs it. Unbind it before it is destroyed."""
 
-    def micro_step_begin(self, last: int) -> int: ...
-    def micro_step_end(self) -> None: ...
+    handle: int  # address of the gg_ledger
+    micro_step_begin: Callable[[int], int]
+    micro_step_end: Callable[[], None]
+
+    def collective_issued(self, group: int, op: int, traffic: int, byte_count: int, tensors: int = 1) -> int: ...
+    def collective_done(self, group: int, op: int, traffic: int, issue_ns: int, outcome: int) -> None: ...
 
 
 class Tap:
