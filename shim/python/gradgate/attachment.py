@@ -181,6 +181,7 @@ def _start(job: Job) -> None:
     if job.agreement is not None:
         for adapter in job.adapters:
             adapter.agree = job.agreement.maximum
+        tap.role(ledger, job.agreement.name, Role.OTHER)
         tap.ours(job.agreement.name)
         before = ledger.collective_stats(Role.OTHER, 0).ours_issued
         _, (failed,) = job.agreement.extremes([int(bool(failure))])

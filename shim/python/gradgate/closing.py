@@ -56,16 +56,20 @@ def _warn_without_backward(window: Window, waiting: list[Adapter]) -> None:
 
 def tell_differences(window: Window, verdict: Verdict) -> None:
     """Ranks that differ are named on all of them; strict raises Disagreement on all."""
-    if not verdict.differs or window.agreement is None:
+    replicas = window.job.differing_replicas()
+    if window.agreement is None or not (verdict.differs or replicas):
         return
-    text = f"window {window.ledger.window_index}: ranks differ: {window.agreement.describe()}"
-    if verdict.parity_differs:
+    unequal = verdict.unequal and not window.job.variable
+    parity = verdict.parity_differs or bool(replicas)
+    what = [window.agreement.describe()] if verdict.differs else []
+    what += [replicas] if replicas else []
+    text = f"window {window.ledger.window_index}: ranks differ: {'; '.join(what)}"
+    if parity:
         text += ". Their parameters are no longer the same: a step used gradients that were not reduced, or they never were equal"
-    if verdict.incompatible or (window.job.strict and ((verdict.unequal and not window.job.variable) or verdict.parity_differs)):
+    if verdict.incompatible or (window.job.strict and (unequal or parity)):
         window.job.fail(text)
         raise Disagreement(text)
-    reason = "parity" if verdict.parity_differs else "ranks_disagree" if verdict.unequal else "ranks_skipped"
-    window.ledger.warn(reason, text)
+    window.ledger.warn("parity" if parity else "ranks_disagree" if unequal else "ranks_skipped", text)
 
 
 def drop(window: Window) -> None:

@@ -214,10 +214,17 @@ class Job:
 
     def parity(self) -> int:
         """A hash of what all ranks should hold equal; 0 in windows that are not sampled."""
+        return parity.of_replicas(self.adapters, self.agreement.world) if self.agreement is not None and self._sampled() else 0
+
+    def _sampled(self) -> bool:
         every = self.options.parity_every
-        if self.agreement is None or every <= 0 or self.ledger.window_index % every:
-            return 0
-        return parity.of_replicas(self.adapters, self.agreement.world)
+        return every > 0 and self.ledger.window_index % every == 0
+
+    def differing_replicas(self) -> str:
+        """Which ranks hold another shard than their replicas, in windows that are sampled. A collective where there are replicas."""
+        if self.agreement is None or not self.roles & (1 << Role.REPLICATE) or not self._sampled():
+            return ""
+        return parity.odd_ranks(self.agreement.gather(parity.of_shards(self.adapters)))
 
     def headroom(self) -> int:
         return self.ladder.headroom_bytes(self.ledger.window_index)

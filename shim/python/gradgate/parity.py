@@ -44,11 +44,27 @@ def of_replicas(adapters: list[Adapter], world: int) -> int:
     return digest
 
 
-def of_shards(adapters: list[Adapter]) -> list[tuple[list[int], int]]:
-    """(ranks that hold the same shard as this one, hash of it) for each two-dimensional wrapper."""
-    out = []
+_COLUMN_BITS = 24
+
+
+def of_shards(adapters: list[Adapter]) -> int:
+    """Of parameters whose shard other ranks hold as well, with the lowest of those ranks; 0 where there are none."""
     for adapter in adapters:
         for group in adapter.groups():
             if group.role == Role.REPLICATE:
-                out.append((torch.distributed.get_process_group_ranks(group.process_group), sample(adapter.parameters())))
-    return out
+                ranks = torch.distributed.get_process_group_ranks(group.process_group)
+                return sample(adapter.parameters()) << _COLUMN_BITS | min(ranks)
+    return 0
+
+
+def odd_ranks(told: list[int]) -> str:
+    """Of every rank's of_shards: who differs from most of those that hold the same shard; empty if nobody does."""
+    columns: dict[int, dict[int, list[int]]] = {}
+    for rank, value in enumerate(told):
+        columns.setdefault(value % (1 << _COLUMN_BITS), {}).setdefault(value >> _COLUMN_BITS, []).append(rank)
+    parts = []
+    for by_digest in columns.values():
+        if len(by_digest) > 1:
+            groups = sorted(by_digest.values(), key=len, reverse=True)
+            parts.append("; ".join(f"ranks {ranks}" for ranks in groups))
+    return " and ".join(f"the same shard differs between {part}" for part in parts)

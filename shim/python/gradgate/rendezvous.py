@@ -18,7 +18,10 @@ class StoreLike(Protocol):
     def set(self, key: str, value: Any, /) -> None: ...
     def get(self, key: str, /) -> bytes: ...
     def wait(self, keys: list[str], timeout: timedelta, /) -> None: ...
+    def check(self, keys: list[str], /) -> bool: ...
 
+
+_A_LOOK_NS = 10_000_000  # a deadline this short asks whether the key is there now
 
 # torch's errors of a connection that is gone, by name since there may be no torch.
 _BROKEN = frozenset({"DistNetworkError", "ConnectionError", "ConnectionResetError", "BrokenPipeError"})
@@ -64,7 +67,9 @@ class StoreBridge:
     def _get(self, _user: object, key: bytes, buffer: int, capacity: int, value_bytes: Any, deadline_ns: int) -> int:
         def read() -> None:
             name = key.decode()
-            # Stores count in milliseconds, and take 0 for their own default.
+            # Stores count in milliseconds, and take 0 for their own default. torch logs each wait that ends without the key.
+            if deadline_ns <= _A_LOOK_NS and not self._store.check([name]):
+                raise TimeoutError(name)
             self._store.wait([name], timedelta(milliseconds=max(1, -(-deadline_ns // 1_000_000))))
             data = bytes(self._store.get(name))
             ctypes.memmove(buffer, data, min(len(data), capacity))
