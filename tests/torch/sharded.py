@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import exact
 import torch
@@ -51,6 +51,30 @@ class Net(torch.nn.Module):
             if set(names) & set(used):
                 x = self.around(block, x, factor, used) if self.around else block(x, factor, used)
         return x
+
+
+class Fails(torch.autograd.Function):
+    """The identity, with a backward that wants more memory than there is."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise MemoryError("backward")
+
+
+def failing(where: str, at: torch.nn.Module) -> Callable[..., Any]:
+    """For Net.around: the forward or the backward of one block fails."""
+
+    def around(block: Callable[..., Any], x: Any, factor: float, used: str) -> Any:
+        if where == "forward" and block is at:
+            raise MemoryError("forward")
+        y, fails = block(x, factor, used), cast(Any, Fails)
+        return fails.apply(y) if where == "backward" and block is at else y
+
+    return around
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,9 @@ class Fsdp1(Adapter):
         return list(found.values())
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        return [p for p in self.module.parameters() if p.requires_grad]
+        """Of what is flattened: ignored_states are parameters of the module, and not reduced."""
+        flattened = {id(p) for state in self._states if state._handle is not None for p in private.parameters(state)}
+        return [p for p in self.module.parameters() if p.requires_grad and id(p) in flattened]
 
     def no_effect(self, option: str, value: object) -> NoEffect | None:
         if option == "mode" and value == "window_replica":

@@ -69,6 +69,11 @@ def forget_backward(state: Any) -> None:
     state._handle.flat_param._post_backward_called = False
 
 
+def parameters(state: Any) -> list[torch.nn.Parameter]:
+    flat = state._handle.flat_param
+    return [*flat._params, *flat._shared_params] if state._handle._use_orig_params else [flat]
+
+
 def names(state: Any) -> list[str]:
     return list(state._handle.flat_param._fqns)
 

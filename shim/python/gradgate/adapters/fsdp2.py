@@ -51,6 +51,8 @@ class Fsdp2(Adapter):
         states = fsdp2_state.states_of(module)
         self._root = states[0]
         self._groups = [g for state in states for g in fsdp2_state.groups_of(state)]
+        for group in self._groups:  # after an evaluation the root's own are not, and the module would show others
+            fsdp2_state.reshard(group)
         self._probes = [trained[0] for g in self._groups if (trained := fsdp2_state.trainable(g))]
         self._partials = Partials(self._groups)
         self._keep: Keep | None = None

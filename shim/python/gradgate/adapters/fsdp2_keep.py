@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .fsdp2_state import groups_of, shard_group
+from .fsdp2_state import groups_of, reshard, shard_group
 
 
 class Keep:
@@ -47,8 +47,7 @@ class Keep:
         for group, (mesh, backward) in zip(self._groups, self._former, strict=True):
             group.post_forward_mesh_info = mesh
             group.reshard_after_backward = backward
-            if not group.is_sharded:
-                group.reshard()
+            reshard(group)
         self._former = None
 
     def _mesh_of(self, group: Any) -> Any:

@@ -96,6 +96,11 @@ def replicate_group(group: Any) -> Any | None:
     return getattr(group.mesh_info, "replicate_process_group", None)
 
 
+def reshard(group: Any) -> None:
+    if not group.is_sharded:
+        group.reshard()
+
+
 def drop(group: Any) -> None:
     """Forgets what the group has deferred, without a collective."""
     group._partial_reduce_output = None
