@@ -16,7 +16,7 @@ import urllib.request
 import figures
 from figures import Row, Series
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples/digits"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples/demo"))
 import processes  # noqa: E402  (the demo's: children with deadlines)
 
 DEADLINE_S = 900.0
@@ -27,7 +27,7 @@ class Context:
         self.build_dir = build_dir
         self.quick = quick
         self.torch_python = torch_python
-        self.binaries = processes.Binaries(build_dir)
+        self.binaries = processes.Binaries(build_dir, "digits")
 
     def program(self, name: str) -> str:
         return str(self.build_dir / "bench" / name)

@@ -15,8 +15,10 @@ import tempfile
 import time
 from typing import Any
 
-import processes
-import sources
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "demo"))
+import processes  # noqa: E402
+import sources  # noqa: E402
+from table import print_sources, print_table  # noqa: E402
 
 RANKS = 2
 ACCUMULATE = 4
@@ -112,26 +114,6 @@ def summary(run: Any) -> dict[str, str]:
     return rows
 
 
-def print_table(title: str, header: list[str], rows: list[list[str]], first_width: int, width: int) -> None:
-    print(f"\n{title}")
-    print("─" * (first_width + width * (len(header) - 1)))
-    for row in [header, *rows]:
-        print(row[0].ljust(first_width) + "".join(cell.rjust(width) for cell in row[1:]))
-        if row is header:
-            print("─" * (first_width + width * (len(header) - 1)))
-
-
-def print_sources(runs: dict[str, Any]) -> None:
-    names = list(runs[MODES[0]]["sources"])
-    for mode in MODES:
-        told = runs[mode]["sources"]
-        rows = []
-        for count in sources.COUNTS:
-            cells = [f"{sources.total(told[n], count):,}" if count in told[n][0] else "" for n in names]
-            rows.append([count, *cells])
-        print_table(f"{mode}: the same counts from four sources, sum of {RANKS} ranks", ["", *names], rows, 20, 18)
-
-
 def check(runs: dict[str, Any], hashes: dict[str, list[str]]) -> None:
     """Raises for the first thing that must hold and does not."""
     for mode, run in runs.items():
@@ -156,7 +138,7 @@ def check(runs: dict[str, Any], hashes: dict[str, list[str]]) -> None:
 def main() -> int:
     args = arguments()
     begin = time.monotonic()
-    binaries = processes.Binaries(args.build_dir)
+    binaries = processes.Binaries(args.build_dir, "digits")
     folder = pathlib.Path(args.build_dir) / "demo"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -172,7 +154,8 @@ def main() -> int:
     columns = [summary(runs[mode]) for mode in MODES]
     rows = [[label, *(column[label] for column in columns)] for label in columns[0]]
     print_table("what a window's reduction saves", ["", *MODES], rows, 44, 24)
-    print_sources(runs)
+    for mode in MODES:
+        print_sources(f"{mode}: the same counts from four sources, sum of {RANKS} ranks", runs[mode]["sources"], sources.COUNTS, 18)
     if hashes:
         rows = [[name, *values, *[""] * (RANKS - len(values))] for name, values in hashes.items()]
         print_table("exact sums (--exact, float64): parameter hashes", ["", *(f"rank {r}" for r in range(RANKS))], rows, 44, 24)

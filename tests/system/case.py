@@ -11,7 +11,7 @@ import unittest
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "examples" / "digits"))
+sys.path[:0] = [str(ROOT / "examples" / "digits"), str(ROOT / "examples" / "demo")]
 
 import demo  # noqa: E402
 import processes  # noqa: E402
@@ -29,7 +29,7 @@ class SystemCase(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        cls.binaries = processes.Binaries(os.environ.get("GRADGATE_BUILD_DIR", ROOT / "build" / "debug"))
+        cls.binaries = processes.Binaries(os.environ.get("GRADGATE_BUILD_DIR", ROOT / "build" / "debug"), "digits")
 
     def setUp(self) -> None:
         directory = tempfile.TemporaryDirectory(prefix="gradgate-system-")

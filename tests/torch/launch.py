@@ -100,6 +100,7 @@ def start(folder: pathlib.Path, rank: int, world: int, extra: Mapping[str, str])
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
+        "KINETO_LOG_LEVEL": "6",  # the profiler announces itself otherwise
         "GRADGATE_LIBRARY": os.environ.get("GRADGATE_LIBRARY", str(ROOT / "build/debug/lib/libgradgate.so")),
         "GRADGATE_DIR": os.environ.get("GRADGATE_DIR", str(folder / "no-daemon")),
         "RANK": str(rank),

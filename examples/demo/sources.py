@@ -1,6 +1,7 @@
-"""The same counts of a rank, read from four places: the training loop, gradgate's library, gradgatectl and /metrics.
+"""The same counts of a rank, read from several places: the training loop, gradgate's library, gradgatectl, /metrics, torch's profiler.
 
-Each function returns {rank: {name: value}} with the names of COUNTS; times are in nanoseconds.
+Each function returns {rank: {name: value}} with the names of COUNTS, and of OPERATIONS where they are known: the trainer's own
+collectives, without gradgate's. Times are in nanoseconds.
 """
 
 from __future__ import annotations
@@ -27,6 +28,19 @@ COUNTS = (
     "completed",
     "exposed_ns",
 )
+
+# The trainer's own collectives, for gradients and for other ends; of these the ones for other ends; gradgate's own.
+OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "other all_reduce", "gradgate's own")
+
+
+def _operations(cells: Iterable[tuple[str, str, int]]) -> dict[str, int]:
+    """From (operation, traffic, count): traffic is gradient, other or ours."""
+    counts = dict.fromkeys(OPERATIONS, 0)
+    for op, traffic, count in cells:
+        for name in ["gradgate's own"] if traffic == "ours" else [op, f"{traffic} {op}"]:
+            if name in counts:
+                counts[name] += count
+    return counts
 
 
 def from_loop(report: Any) -> Ranks:
@@ -77,6 +91,11 @@ def from_ctl(status: Any) -> Ranks:
         counts = {name: int(rank["totals"][field]) for name, field in fields.items()}
         counts["completed"] = sum(int(cell["completed_count"]) for cell in rank["collectives"])
         counts["exposed_ns"] = _duration_ns(rank["totals"]["exposed_duration"])
+        counts |= _operations(
+            (cell["op"].removeprefix("COLLECTIVE_OP_").lower(), traffic, int(cell[f"{traffic}_issued_count"]))
+            for cell in rank["collectives"]
+            for traffic in ("gradient", "ours", "other")
+        )
         ranks[rank["rank"]] = counts
     return ranks
 
@@ -122,17 +141,23 @@ def from_metrics(text: str, run_id: str) -> Ranks:
             if name == metric and (not label or labels.get(label) == content):
                 scaled = value * 1e9 if count.endswith("_ns") else value
                 ranks[rank_of_slot[labels["slot"]]][count] += round(scaled)
+    for slot, rank in rank_of_slot.items():
+        ranks[rank] |= _operations(
+            (labels["op"], labels["traffic"], round(value))
+            for name, labels, value in samples
+            if name == "gradgate_collectives_issued_total" and labels["slot"] == slot
+        )
     return ranks
 
 
 def first_difference(sources: dict[str, Ranks]) -> str | None:
-    """Names the first number in which a source differs from those before it; None: all agree."""
+    """Names the first number in which a source differs from the first that has it; None: all agree."""
     names = list(sources)
     for name in names[1:]:
         if sources[name].keys() != sources[names[0]].keys():
             return f"{names[0]} has ranks {sorted(sources[names[0]])}, {name} has {sorted(sources[name])}"
     for rank in sorted(sources[names[0]]):
-        for count in COUNTS:
+        for count in (*COUNTS, *OPERATIONS):
             told = [(name, sources[name][rank][count]) for name in names if count in sources[name][rank]]
             for name, value in told[1:]:
                 # A scrape gives seconds in a double: exact to the nanosecond below 100 days, but for the last digit.

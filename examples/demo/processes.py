@@ -112,11 +112,11 @@ class Process:
 
 
 class Binaries:
-    """The programs of one build folder."""
+    """The programs of one build folder: the daemon, its tool, and what else is named."""
 
-    def __init__(self, build_dir: str | pathlib.Path) -> None:
+    def __init__(self, build_dir: str | pathlib.Path, *others: str) -> None:
         self.folder = pathlib.Path(build_dir).resolve() / "bin"
-        for name in ("gradgated", "gradgatectl", "digits"):
+        for name in ("gradgated", "gradgatectl", *others):
             if not (self.folder / name).exists():
                 raise FileNotFoundError(f"{self.folder / name} is not there: build it first")
 
