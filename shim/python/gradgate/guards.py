@@ -62,7 +62,7 @@ class Guards:
         micro_steps = window.all_micro_steps
         if (
             micro_steps == self._seen[id(optimizer)]
-            and not window.discarded
+            and not (window.closed or window.discarded)
             and any(p.grad is not None for g in optimizer.param_groups for p in g["params"])
         ):
             window.ledger.warn(

@@ -146,14 +146,17 @@ class Window:
             closing.drop(self)
         elif brought:
             self.job.scale(self, verdict, sums, divisor)
+        if not brought:  # what nobody brought data to is no window
+            self._reset()
+            return False
         self.verdict = verdict
         self.sums = sums
         self.closed_size = self.micro_steps
         self._wait_ns += time.perf_counter_ns() - began
         self.closed = self.attention = True
-        self.at_boundary = brought and not self.discarded
+        self.at_boundary = not self.discarded
         self.job.adopt(verdict)
-        if not brought or self.discarded:
+        if self.discarded:
             self.publish()
         return self.at_boundary
 
@@ -176,7 +179,7 @@ class Window:
         """Hands the closed window to the ledger."""
         verdict = self.verdict
         self.ledger.window_close(
-            stepped=stepped or (verdict.max_micro_steps == 0),
+            stepped=stepped,
             discarded=self.discarded,
             min_micro_steps=verdict.min_micro_steps,
             max_micro_steps=verdict.max_micro_steps,
