@@ -24,7 +24,6 @@ constexpr std::array<bool, kWords> MakeGrowing() {
   not_a_counter(offsetof(TotalsValues, sync_mode));
   not_a_counter(offsetof(TotalsValues, policy_version));
   not_a_counter(offsetof(TotalsValues, closed));
-  not_a_counter(offsetof(TotalsValues, reserved0), sizeof(TotalsValues::reserved0));
   not_a_counter(offsetof(TotalsValues, reserved1), sizeof(TotalsValues::reserved1));
   for (size_t role = 0; role < kGroupRoleCount; ++role) {
     not_a_counter(offsetof(Counters, roles) + role * sizeof(RoleValues) + offsetof(RoleValues, reserved),
