@@ -146,7 +146,8 @@ def four_ranks(rank: int, world: int) -> dict[str, Any]:
         [(1, True), (2, True), (3, True), (4, True)],
     ]
     results = {}
-    for options in ({"bucket_cap_mb": 1e-6}, {"bucket_cap_mb": 1e-6, "find_unused_parameters": True}):
+    rows: list[dict[str, Any]] = [{"bucket_cap_mb": 1e-6}, {"bucket_cap_mb": 1e-6, "find_unused_parameters": True}]
+    for options in rows:
         model: Any = reducing.whole((ddp_models.Branch if len(options) == 2 else reducing.Net)().double())
         model.used_by = lambda r, k: r == 3 and k == 1
         right, gradients = reducing.alone(model, world, schedule)

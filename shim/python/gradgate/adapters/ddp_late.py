@@ -31,7 +31,7 @@ class _Outcome(torch.autograd.Function):
     """A forward's output that depends on the given parameters: where the reducer looks for those in use."""
 
     @staticmethod
-    def forward(ctx: Any, *parameters: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def forward(ctx: Any, *parameters: torch.Tensor) -> torch.Tensor:
         return parameters[0].new_zeros(())
 
     @staticmethod
@@ -43,7 +43,7 @@ class _Backward(torch.autograd.Function):
     """Calls `run` inside a backward, whose end is when the reducer finalizes."""
 
     @staticmethod
-    def forward(ctx: Any, start: torch.Tensor, run: Callable[[], None]) -> torch.Tensor:  # type: ignore[override]
+    def forward(ctx: Any, start: torch.Tensor, run: Callable[[], None]) -> torch.Tensor:
         ctx.run = run
         return start.clone()
 
@@ -51,6 +51,10 @@ class _Backward(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         ctx.run()
         return None, None
+
+
+_outcome: Any = _Outcome.apply
+_backward: Any = _Backward.apply
 
 
 def reduce_late(reducer: Any, parameters: Sequence[torch.nn.Parameter], *, find_unused: bool, fires: Sequence[int] | None = None) -> None:
@@ -68,7 +72,7 @@ def reduce_late(reducer: Any, parameters: Sequence[torch.nn.Parameter], *, find_
             # What has no gradient was not used, here; the reducer marks it ready by itself.
             order = [i for i in order if parameters[i].grad is not None and parameters[i].requires_grad]
             order = order or [next(i for i, p in enumerate(parameters) if p.requires_grad)]
-            reducer.prepare_for_backward([_Outcome.apply(*[parameters[i] for i in order])])
+            reducer.prepare_for_backward([_outcome(*[parameters[i] for i in order])])
         else:
             reducer.prepare_for_backward([])
 
@@ -77,7 +81,7 @@ def reduce_late(reducer: Any, parameters: Sequence[torch.nn.Parameter], *, find_
                 for _ in range(1 if fires is None else fires[index]):
                     reducer._autograd_hook(index)
 
-        _Backward.apply(torch.zeros((), requires_grad=True), run).backward()
+        _backward(torch.zeros((), requires_grad=True), run).backward()
         reducer._check_reducer_finalized()
 
 
@@ -92,11 +96,11 @@ def self_test() -> None:
 
 
 def _try_it() -> list[list[float]]:
-    ones = [torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(3))]
+    ones: list[Any] = [torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(3))]
     ones[0].grad = torch.tensor([1.0, 2.0])
     alone = dist.ProcessGroup(dist.HashStore(), 0, 1)
-    reducer = dist.Reducer(ones, [[1], [0]], [2**20, 2**20], alone)  # type: ignore[attr-defined]
-    dist._register_comm_hook(reducer, None, _doubling)  # type: ignore[attr-defined]
+    reducer = dist.Reducer(ones, [[1], [0]], [2**20, 2**20], alone)
+    dist._register_comm_hook(reducer, None, _doubling)
     for _ in range(2):  # the second after the first: it leaves nothing behind
         ones[0].grad, ones[1].grad = torch.tensor([1.0, 2.0]), None
         reduce_late(reducer, ones, find_unused=False)

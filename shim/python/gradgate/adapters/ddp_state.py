@@ -86,9 +86,9 @@ def rebuild_reducer(ddp: Any, size: int) -> None:
         ddp.reducer._set_mixed_precision_param_dtype(ddp.mixed_precision.param_dtype)
     for function, state in hooks:
         ddp.logger._set_comm_hook_name(function.__qualname__)
-        dist._register_comm_hook(ddp.reducer, state, function)  # type: ignore[attr-defined]
+        dist._register_comm_hook(ddp.reducer, state, function)
     if hook and not hooks:
-        ddp._register_builtin_comm_hook(getattr(dist.BuiltinCommHookType, hook.rpartition(".")[2]))  # type: ignore[attr-defined]
+        ddp._register_builtin_comm_hook(getattr(dist.BuiltinCommHookType, hook.rpartition(".")[2]))
 
 
 class Fires:

@@ -202,6 +202,7 @@ class Plain(Adapter):
         mine = [0 if g is None else _SPARSE if g.is_sparse else 1 for g in gradients]
         mine += [int(bucket.stale(self._parameters)) for bucket in self._buckets]
         tensor = torch.tensor(mine, dtype=torch.int32, device=self._parameters[0].device)
-        dist.all_reduce(tensor, group=self._group, async_op=True).wait(self._timeout)  # type: ignore[union-attr]
+        work: Any = dist.all_reduce(tensor, group=self._group, async_op=True)
+        work.wait(self._timeout)
         totals: list[int] = tensor.tolist()
         return totals

@@ -15,12 +15,12 @@ from .ddp import Ddp
 def state_of(module: torch.nn.Module) -> Any:
     """Its state, or None if the module itself is not replicated by it; the one over FSDP has another."""
     try:
+        from torch.distributed._composable.contract import STATE_KEY  # noqa: PLC0415
         from torch.distributed._composable.replicate import _ReplicateState  # noqa: PLC0415
-        from torch.distributed._composable_state import _get_module_state  # noqa: PLC0415
     except ImportError:
         return None
-    state = _get_module_state(module)
-    return state if isinstance(state, _ReplicateState) else None
+    states = module.__dict__.get(STATE_KEY, {}).values()
+    return next((state for state in states if isinstance(state, _ReplicateState)), None)
 
 
 class Replicate(Ddp):
