@@ -107,10 +107,13 @@ class Ddp(Adapter):
         if ddp is None:
             return None
         self._stats = ddp.reducer.get_backward_stats()
-        if self.must_reduce() is None:
-            return None
-        self._fires = ddp_state.Fires(self.parameters())
-        return self._bootstrapped
+        if self.must_reduce() is not None:
+            self._fires = ddp_state.Fires(self.parameters())
+            return self._bootstrapped
+        if ddp.static_graph and self._fires is None:  # attached since its first reduction: every backward is alike
+            self._fires = ddp_state.Fires(self.parameters())
+            return self._fires.stop
+        return None
 
     def _bootstrapped(self) -> None:
         """A static graph's first reduction is over, or failed. What a user's hook made of it must not run through it again."""
@@ -161,7 +164,10 @@ class Ddp(Adapter):
         finds_unused, fires = ddp_state.finds_unused(ddp), None
         if ddp.static_graph:
             if self._fires is None:
-                raise Unreduced(f"{self.kind}: a static graph that had its first reduction before gradgate.attach cannot reduce late")
+                raise Unreduced(
+                    f"{self.kind}: a static graph that had its first reduction before gradgate.attach cannot reduce late until a "
+                    "micro-step has reduced in time; attach before its first forward"
+                )
             fires = self._fires.counts
         elif not finds_unused:
             self._refuse_unused(parameters)
