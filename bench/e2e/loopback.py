@@ -1,0 +1,86 @@
+"""DDP on this machine's loopback: what gradgate itself costs, in a window and in a micro-step's enter and exit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradgate
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from trainers import Trainer, model
+
+NEVER = 2**20  # micro-steps of a window that does not end here
+
+
+class Nothing:
+    """What a `with` statement costs by itself."""
+
+    def __enter__(self) -> Nothing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def repeated(context: Callable[[], Any], times: int) -> Callable[[], None]:
+    def loop() -> None:
+        for _ in range(times):
+            with context():
+                pass
+
+    return loop
+
+
+def repeat(arm: Callable[[], None], times: int) -> Callable[[], None]:
+    def loop() -> None:
+        for _ in range(times):
+            arm()
+
+    return loop
+
+
+def windows(bench: Any, name: str, layers: int, width: int, batch: int, rounds: int, times: int) -> None:
+    """One wrapper for both loops, so that nothing differs but the loop; each has an optimizer of its own, without state."""
+    ddp = DistributedDataParallel(model(layers, width))
+    by_hand, gated = Trainer(ddp, width, batch), Trainer(ddp, width, batch)
+    by_hand.every()
+    sync = gradgate.attach(ddp, gated.optimizer, accumulate=len(gated.data), mode="window")
+    arms = {f"{name}_by_hand": repeat(by_hand.no_sync, times), f"{name}_gradgate": repeat(gated.gated(sync), times)}
+    bench.measure(arms, rounds, warm_up=3)
+    counts = sync.stats()
+    if counts["late"] or counts["windows"] != counts["windows_full"]:
+        raise RuntimeError(f"of {counts['windows']} windows {counts['windows_full']} were full and {counts['late']} late")
+    bench.figure(f"{name}_windows_per_turn", times)
+    sync.close()
+
+
+def micro_steps(bench: Any, times: int, rounds: int) -> None:
+    ddp = DistributedDataParallel(model(2, 8))
+    plain = Trainer(ddp, 8, 2, 1)
+    plain.every()
+    fsdp = Trainer(model(2, 8), 8, 2, 1)
+    fully_shard(fsdp.module, mesh=init_device_mesh("cpu", (2,)))
+    fsdp.optimizer = torch.optim.SGD(fsdp.module.parameters())
+    fsdp.every()
+    on_ddp = gradgate.attach(ddp, plain.optimizer, accumulate=NEVER, mode="window")
+    on_fsdp = gradgate.attach(fsdp.module, fsdp.optimizer, accumulate=NEVER, mode="window")
+    contexts: dict[str, Callable[[], Any]] = {
+        "with_nothing": Nothing,
+        "with_no_sync": ddp.no_sync,
+        "with_ddp": on_ddp.micro_step,
+        "with_fsdp": on_fsdp.micro_step,
+    }
+    bench.figure("with_times", times)
+    bench.measure({name: repeated(context, times) for name, context in contexts.items()}, rounds, warm_up=3)
+    on_ddp.close()
+    on_fsdp.close()
+
+
+def run(bench: Any) -> None:
+    options = bench.options
+    micro_steps(bench, options["micro_steps"], options["micro_step_rounds"])
+    for size in options["sizes"]:
+        windows(bench, **size)
