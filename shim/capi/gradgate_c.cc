@@ -11,7 +11,7 @@
 #include "shim/capi/session.h"
 #include "shim/include/gradgate/gradgate.h"
 #include "shim/reduce/file_store.h"
-#include "shim/reduce/gloo/gloo_transport.h"
+#include "shim/reduce/gloo/open_gloo.h"
 #include "shim/reduce/tcp_store.h"
 
 namespace gradgate {
@@ -84,7 +84,7 @@ Status OpenGloo(const gg_gloo_options* in, gg_transport** out) {
   gloo.group_name = std::string(options.group_name ? options.group_name : "dp") + "/" +
                     std::to_string(AttemptFromEnvironment()) + "/" + std::to_string(options.store->groups.fetch_add(1));
   gloo.timeout_ns = DeadlineOrDefault(options.deadline_ns, kMinute);
-  const Status opened = GlooTransport::Open(gloo, &handle->transport);
+  const Status opened = OpenGlooTransport(gloo, &handle->transport);
   if (opened.ok()) *out = handle.release();
   return opened;
 }

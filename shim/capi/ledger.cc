@@ -90,7 +90,7 @@ void Ledger::LeavePhase() {
   if (roles_ != 0 && (reduced & roles_) == roles_)
     window_.last_reduction_at = engine_.counts().micro_steps + (in_micro_step ? 1 : 0);
   timer_.Reduced(counts_->last_issue_ns(), counts_->last_done_ns(), phase == Phase::kLate);
-  const uint32_t unwanted = reduced & ~counts_->wanted();
+  const uint32_t unwanted = reduced & roles_ & ~counts_->wanted();
   if (unwanted != 0 && o_.enforcement == Enforcement::kEnforce) CountOverrides(unwanted, phase);
 }
 
@@ -243,7 +243,7 @@ page::WindowRecord Ledger::MakeRecord(const LedgerWindowEnd& end, const LedgerCo
   return record;
 }
 
-// Per role into the page, summed into the record. True if some role has other reductions than intended.
+// Per role into the page, summed into the record. True if some role of the job's has other reductions than intended.
 bool Ledger::CountReductions(const LedgerWindowEnd& end, const LedgerCounts::Window& issued, page::WindowRecord* record) {
   bool mismatched = false;
   for (uint32_t i = 0; i < kGroupRoleCount; ++i) {
@@ -251,7 +251,7 @@ bool Ledger::CountReductions(const LedgerWindowEnd& end, const LedgerCounts::Win
     const uint32_t intended =
         end.failed ? issued.issued[i] : IntendedReductions(static_cast<GroupRole>(i), end.max_micro_steps);
     const uint32_t extra = std::min(window_.extra[i], issued.issued[i] - std::min(issued.issued[i], intended));
-    mismatched |= issued.issued[i] != intended + extra;
+    mismatched |= (roles_ >> i & 1) != 0 && issued.issued[i] != intended + extra;
     Recorder::AddOwned(member_->page().roles[i].declared_extra_count, extra);
     Recorder::AddOwned(member_->page().roles[i].intended_count, intended);
     record->intended_reductions += intended;

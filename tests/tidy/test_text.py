@@ -41,7 +41,7 @@ class TextTest(SampleTest):
             path = f"shim/include/gradgate/{name}"
             guard = self.header(f"GRADGATE_{name.upper().replace('.', '_')}_")  # 5 lines
             self.assert_clean(self.folder(path, guard + "int a;\n" * lines))
-            self.assert_one(self.folder(path, guard + "int a;\n" * (lines + 1)), path, f"{lines + 6} lines, more than {lines + 5}")
+            self.assert_one(self.folder(path, guard + "int a;\n" * (lines + 1)), f"{path}:{lines + 6}", f"more than {lines + 5}")
         self.assert_clean(self.folder("tests/a.cc", "int a;\n" * 900))
         self.assert_one(self.folder("tests/a.cc", "int a;\n" * 901), "tests/a.cc:901", "901 lines, more than 900")
 
