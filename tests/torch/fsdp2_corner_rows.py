@@ -10,13 +10,12 @@ import counting
 import exact
 import sharded
 import torch
-from fsdp2_rows import adapted, make, parity, refusal
+from fsdp2_models import adapted, grouped, make, parity, refusal, replicated
 from gradgate.adapters import fsdp2, fsdp2_selftest, fsdp_gloo
 from gradgate.adapters.base import Plan
 from sharded import FULL
-from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.utils.checkpoint import checkpoint
 
 
@@ -43,6 +42,7 @@ def two_ranks(rank: int, world: int) -> dict[str, Any]:
         "exceptions": [exceptions(*args, where) for where in ("forward", "backward")],
         "memory": memory(*args),
         "no replicas": partial_of_one_shard(*args),
+        "refused": refused(*args),
     }
     fsdp2_selftest._passed = False
     begun = time.monotonic()
@@ -50,21 +50,6 @@ def two_ranks(rank: int, world: int) -> dict[str, Any]:
     rows["self test"] = time.monotonic() - begun
     rows["gloo"] = fsdp_gloo.gloo_reduce_scatter_averages()
     return rows
-
-
-def replicated(mesh: Any) -> Any:
-    net = sharded.Net()
-    for block in net.blocks:
-        replicate(block, mesh=mesh)
-    replicate(net, mesh=mesh)
-    return net
-
-
-def grouped(mesh: Any) -> Any:
-    net = sharded.Net()
-    fully_shard([net.blocks[0], net.blocks[1]], mesh=mesh)
-    fully_shard(net, mesh=mesh)
-    return net
 
 
 def compiled(rank: int, world: int, mesh: Any) -> dict[str, Any]:
@@ -105,12 +90,13 @@ def several_roots(rank: int, world: int, mesh: Any) -> dict[str, Any]:
         for adapter in adapters:
             adapter.disarm()
     reduced = [adapter.reduced() for adapter in adapters]
-    told = [refusal(adapter.check) for adapter in adapters]
+    pending = [adapter.pending() for adapter in adapters]
     adapters[1].late()
-    adapters[1].check()
+    for adapter in adapters:
+        adapter.check()
     return {
         "reduced": reduced,
-        "told": told,
+        "pending": pending,
         "after": [net.g.grad.full_tensor()[0].item() for net in both],
         "names": [len(a.parameters()) for a in adapters],
     }
@@ -224,6 +210,24 @@ def memory(rank: int, world: int, mesh: Any) -> dict[str, Any]:
         found[name] = (predicted, held - reducing)
     found["kept"] = adapted(make(mesh)).unsharded_bytes()
     return found
+
+
+def refused(rank: int, world: int, mesh: Any) -> list[str]:
+    """A torch whose private names do something else."""
+    net = make(mesh)
+    adapter = adapted(net)
+    adapter.arm(Plan.ACCUMULATE)
+    net(1.0).backward()
+    adapter.disarm()
+    adapter._root._root_post_backward_final_callback = lambda: None
+    told = [refusal(adapter.late)]
+    group = type(adapter._groups[0])
+    former, group.post_backward = group.post_backward, lambda self: None
+    fsdp2_selftest._passed = False
+    told.append(refusal(adapter.self_test))
+    group.post_backward = former
+    adapter.self_test()
+    return told
 
 
 def partial_of_one_shard(rank: int, world: int, mesh: Any) -> dict[str, Any]:

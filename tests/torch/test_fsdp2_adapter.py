@@ -64,7 +64,7 @@ def test_an_unknown_partial_sum_is_refused_by_name(four: list[dict[str, Any]]) -
 def test_facts_of_two_dimensions(four: list[dict[str, Any]]) -> None:
     for rows in four:
         assert rows["facts"] == {
-            "groups": [("SHARD", 2), ("REPLICATE", 2)],
+            "groups": [("REPLICATE", 2), ("SHARD", 2)],
             "expected": {"SHARD reduce_scatter": G, "REPLICATE all_reduce": G},
             "parameters": 7,
             "reasons": [None, None, None, "bucket_fsdp2", "wire_fsdp2", None, "variable_fsdp", None],

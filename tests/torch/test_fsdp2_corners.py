@@ -39,8 +39,8 @@ def test_every_wrapping_is_exact(two: list[dict[str, Any]]) -> None:
 def test_facts_and_reasons(two: list[dict[str, Any]]) -> None:
     for rows in two:
         line = ("fsdp2", [("SHARD", 2)], {"SHARD reduce_scatter": G}, ["no_replica_dimension", None])
-        tall = ("fsdp2", [("SHARD", 1), ("REPLICATE", 2)], {"REPLICATE all_reduce": G}, ["shards_nothing", "keep_params_unsharded"])
-        replicate = ("replicate", [("DP", 2)], {"DP all_reduce": G}, ["shards_nothing", "keep_params_unsharded"])
+        tall = ("fsdp2", [("REPLICATE", 2)], {"REPLICATE all_reduce": G}, ["shards_nothing", "keep_params_unsharded"])
+        replicate = ("replicate", [("DP", 2)], {"DP all_reduce": G}, ["no_shard_dimension", "keep_params_unsharded"])
         assert rows["facts"] == {"line": line, "tall": tall, "replicate": replicate}
         assert rows["self test"] < 1 and rows["gloo"] is True
 
@@ -48,9 +48,7 @@ def test_facts_and_reasons(two: list[dict[str, Any]]) -> None:
 def test_a_root_that_the_boundary_does_not_use(two: list[dict[str, Any]]) -> None:
     for rows in two:
         assert rows["roots"]["reduced"] == [True, False]
-        assert rows["roots"]["told"][0] == ""
-        assert rows["roots"]["told"][1].startswith("Unreduced: FSDP2 has not reduced the gradients of ")
-        assert "blocks.0.a" in rows["roots"]["told"][1]
+        assert rows["roots"]["pending"] == [False, True]
         assert rows["roots"]["after"] == [2.0, 1.0]
         assert rows["roots"]["names"] == [7, 7]
 
@@ -86,6 +84,16 @@ def test_memory_is_predicted(two: list[dict[str, Any]]) -> None:
         assert rows["memory"].pop("kept") == count * 8
         for name, (predicted, held) in rows["memory"].items():
             assert predicted == held, (rank, name)
+
+
+def test_a_torch_that_behaves_otherwise_is_refused(two: list[dict[str, Any]]) -> None:
+    for rows in two:
+        late, self_test = rows["refused"]
+        assert late.startswith("Unreduced: FSDP2 of torch ") and " has left the gradients of g, blocks.0.a, blocks.0.b" in late
+        assert (
+            self_test.startswith("Unreduced: FSDP2 of torch ")
+            and "does not defer and reduce gradients as this gradgate expects" in self_test
+        )
 
 
 def test_partial_sum_of_a_single_shard(two: list[dict[str, Any]]) -> None:

@@ -124,14 +124,13 @@ class Fsdp1(Adapter):
                 private.reduce_late(self.module, left)
             finally:
                 self.disarm()
-
-    def reduced(self) -> bool | None:
-        return False if self._suppressed else None
-
-    def check(self) -> None:
         if self._suppressed and (left := self._left()):
             names = ", ".join(name for state in left for name in private.names(state))
-            raise Unreduced(f"FSDP1 has not reduced the gradients of {names}: the loss of the window's last micro-step did not use them")
+            raise Unreduced(f"FSDP1 of torch {torch.__version__} has left the gradients of {names} unreduced; use another mode or torch")
+
+    def reduced(self) -> bool | None:
+        """False also if the window's last micro-step did not use a part that the window used: late() reduces what is left."""
+        return False if self._suppressed else None
 
     def settle(self) -> None:
         if self._suppressed:

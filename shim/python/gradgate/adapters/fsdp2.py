@@ -25,6 +25,7 @@ NO_EFFECT = {
         "the shard dimension has one rank, so parameters are replicated and window_replica holds and sends what window does; give "
         "fully_shard a mesh whose last dimension is the shard dimension",
     ),
+    "replicate": NoEffect("no_shard_dimension", "replicate() shards nothing, so window_replica holds and sends what window does"),
     "keep": NoEffect("keep_params_unsharded", "parameters are not sharded here: there is no all-gather to save"),
     "windows": NoEffect("variable_fsdp", "ranks of a shard group gather parameters together in every micro-step: use windows='equal'"),
 }
@@ -32,7 +33,7 @@ NO_EFFECT = {
 
 def find(model: torch.nn.Module) -> list[Adapter]:
     found = [root for root in fsdp2_state.roots(model) if any(map(fsdp2_state.groups_of, fsdp2_state.states_of(root)))]
-    return [Fsdp2(root, alone=len(found) == 1) for root in found]
+    return [Fsdp2(root) for root in found]
 
 
 class Fsdp2(Adapter):
@@ -43,11 +44,10 @@ class Fsdp2(Adapter):
     late_alone = False
     agree: Agree | None = None
 
-    def __init__(self, module: torch.nn.Module, *, alone: bool = True) -> None:
+    def __init__(self, module: torch.nn.Module) -> None:
         self.module = module
         self.kind = "replicate" if fsdp2_state.is_replicate(module) else "fsdp2"
         self.overridden: set[str] = set()  # groups whose flags others changed while ours were in force; for the caller to clear
-        self._alone = alone
         states = fsdp2_state.states_of(module)
         self._root = states[0]
         self._groups = [g for state in states for g in fsdp2_state.groups_of(state)]
@@ -70,9 +70,11 @@ class Fsdp2(Adapter):
         outer = Role.DP if self.kind == "replicate" else Role.REPLICATE
         found: dict[int, Group] = {}
         for group in self._groups:
-            for process_group, role in ((fsdp2_state.shard_group(group), Role.SHARD), (fsdp2_state.replicate_group(group), outer)):
-                if process_group is not None:
-                    found.setdefault(id(process_group), Group(process_group, role))
+            shard, replicas = fsdp2_state.shard_group(group), fsdp2_state.replicate_group(group)
+            if replicas is not None:
+                found.setdefault(id(replicas), Group(replicas, outer))
+            if shard is not None and (replicas is None or shard.size() > 1):  # one shard beside replicas: nothing is reduced in it
+                found.setdefault(id(shard), Group(shard, Role.SHARD))
         return list(found.values())
 
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -83,7 +85,7 @@ class Fsdp2(Adapter):
             if all(fsdp2_state.replicate_group(g) is None for g in self._groups):
                 return NO_EFFECT["no_replicas"]
             if not self._can_keep:
-                return NO_EFFECT["no_shards"]
+                return NO_EFFECT["replicate" if self.kind == "replicate" else "no_shards"]
         if option == "keep_params" and value and not self._can_keep:
             return NO_EFFECT["keep"]
         if (option in ("bucket_mb", "wire") and value is not None) or (option == "windows" and value == "variable"):
@@ -135,25 +137,26 @@ class Fsdp2(Adapter):
         self._write(Plan.REDUCE)
         try:
             reduce_late(self._root, self._groups, self._partials, self.agree)
-            self.check()
+            if self.pending():
+                self._refuse()
         finally:
             self.disarm()
 
     def reduced(self) -> bool:
-        """True also if only some of the groups did: the others were not used in the whole window."""
-        return self._partials.reductions > 0
+        """A root reduces all of its groups that the window used, or, if the loss did not depend on it, none: late() then can."""
+        return self._partials.reductions > 0 or not self._probes
 
     def check(self) -> None:
-        """Where there are several roots the loss need not have used this one at all, and each parameter is looked at."""
-        if any(g._partial_reduce_output is not None for g in self._groups) or any(map(fsdp2_state.holds, self._probes)):
-            self._refuse()
-        if not self._alone and self.pending():
+        """Looks at each group's partial sum and first parameter."""
+        if self.reduced() and (
+            any(g._partial_reduce_output is not None for g in self._groups) or any(map(fsdp2_state.holds, self._probes))
+        ):
             self._refuse()
 
     def _refuse(self) -> None:
         left = [self._names[id(p)] for g in self._groups for p in {*self._partials.layout(g), *filter(fsdp2_state.holds, g.fsdp_params)}]
         names = ", ".join(left[:8]) + (" …" if len(left) > 8 else "")
-        raise Unreduced(f"FSDP2 has not reduced the gradients of {names}: the loss of the window's last micro-step did not use them")
+        raise Unreduced(f"FSDP2 of torch {torch.__version__} has left the gradients of {names} unreduced; use another mode or torch")
 
     def settle(self) -> None:
         if self._keep is not None:

@@ -43,8 +43,9 @@ class Partials:
         if self._former is not None:
             return
         self._former = [group.__dict__.get("post_backward") for group in self._groups]
+        disabled = torch.compiler.disable(self._post_backward)  # as FSDP2's own is, which compiled autograd must not trace either
         for group in self._groups:
-            group.post_backward = functools.partial(self._post_backward, group, group.post_backward)
+            group.post_backward = functools.partial(disabled, group, group.post_backward)
 
     def unwatch(self) -> None:
         for group, former in zip(self._groups, self._former or (), strict=False):

@@ -23,7 +23,7 @@ def self_test() -> None:
     if wrong:
         raise Unreduced(
             f"FSDP2 of torch {torch.__version__} does not defer and reduce gradients as this gradgate expects ({'; '.join(wrong)}): "
-            "use GRADGATE=off, or mode='every_micro_step' with no partial windows, or another torch"
+            "use GRADGATE=off, or another torch"
         )
     _passed = True
 
