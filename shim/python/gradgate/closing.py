@@ -23,6 +23,7 @@ def reduce_the_rest(window: Window, verdict: Verdict, in_time: bool) -> None:
     _warn_without_backward(window, waiting)
     tap = window.job.tap
     window.ledger.late_begin()
+    tap.active(window.ledger)  # several attachments may share a group
     tap.late(True)
     try:
         for adapter in waiting:
@@ -33,6 +34,7 @@ def reduce_the_rest(window: Window, verdict: Verdict, in_time: bool) -> None:
         raise
     finally:
         tap.late(False)
+        tap.active(None)
 
 
 def _check_together(adapter: Adapter, verdict: Verdict) -> None:

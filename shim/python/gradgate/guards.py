@@ -119,6 +119,8 @@ def _patch() -> None:
 def _patch_clip(name: str, original: Callable[..., Any]) -> None:
     @functools.wraps(original)
     def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        for window in set(_windows_of_parameter.values()):
+            window.settle()  # module.parameters(), still to be iterated, gives what is registered: kept ones have no gradient
         tensors = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         _check_parameters(name, tensors)
         return original(tensors, *args, **kwargs)

@@ -57,6 +57,7 @@ class Job:
         self.ladder = auto.ladder(adapters, options, self._notes)
         self.mode = self.ladder.mode
         self._keep = self.ladder.keep
+        self._sizes_final = False
 
     def facts(self) -> dict[str, str]:
         """What must be equal on all ranks, beyond what the ledger compares itself."""
@@ -123,6 +124,7 @@ class Job:
     def prepare(self) -> None:
         self.tap.poll()
         self.unsettled = False
+        self.learn_sizes()
         if not self.enforcing:
             return
         if self.mode != self.ladder.mode or self._keep != self.ladder.keep:
@@ -141,6 +143,16 @@ class Job:
                 self.ledger.declare_extra(Role.DP, 1)
                 plan, self.unsettled = Plan.REDUCE, True
         self.micro_step.open_plan = plan
+
+    def learn_sizes(self) -> None:
+        """Tells the tap what gradients look like, until that is for good."""
+        if self._sizes_final:
+            return
+        told = [adapter.gradient_sizes() for adapter in self.adapters if adapter.groups()]
+        known = [sizes for sizes, _ in told if sizes is not None]
+        self._sizes_final = all(final for _, final in told)
+        self.tap.gradient_sizes(self.ledger, frozenset().union(*known) if len(known) == len(told) else None)
+        self.unsettled = self.unsettled or not self._sizes_final
 
     def _take_rung(self) -> None:
         self.mode, self._keep = self.ladder.mode, self.ladder.keep

@@ -41,6 +41,8 @@ class Sync:
         """A context around forward and backward of one micro-batch. `last`: whether it closes its window, told before the forward; by
         default the accumulate-th does. `items`: what the loss is a sum over (tokens, boxes); gradients are then divided once by the
         items of all ranks in the window. Raises Refused inside another micro-step."""
+        if self.window.inside:
+            raise Refused("sync.micro_step() inside a micro-step; leave the `with sync.micro_step():` block first")
         step = self._micro_step
         step.last = BY_COUNT if last is None else LAST if last else 1
         step.items = items if items is None else _count(items)

@@ -123,8 +123,7 @@ class Window:
     def conclude(self, *, in_time: bool = False, divisor: int = 0) -> bool:
         """Ends the window on all ranks. True if anybody brought data, so that a step follows."""
         began = time.perf_counter_ns()
-        for adapter in self.adapters:
-            adapter.settle()
+        self.settle()
         if self.agreement is None:
             verdict = self._alone(divisor)
         else:
@@ -193,6 +192,12 @@ class Window:
         self._reset()
 
     # --- around the step -------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Outside a micro-step: what was kept unsharded is resharded."""
+        if not self.inside:
+            for adapter in self.adapters:
+                adapter.settle()
 
     def require_reduced(self, what: str) -> None:
         """Before anything that reads gradients as reduced: ends an open window, late. `what` is for messages."""

@@ -124,6 +124,11 @@ class Adapter:
         """Gradient collectives of one REDUCE backward by (role, operation); None where it cannot be told (before the first)."""
         return None
 
+    def gradient_sizes(self) -> tuple[frozenset[int] | None, bool]:
+        """(elements that one of its gradient collectives can have, None: any; whether that is for good). Tells gradients from other
+        sums that run inside a backward."""
+        return None, True
+
     def deferred_bytes(self) -> int:
         """Bytes of gradients that a window holds unsharded on top of what a reducing trainer holds; for choosing a mode."""
         return 0

@@ -86,11 +86,15 @@ class Ddp(Adapter):
         ddp = self._reducing_ddp()
         if ddp is None:
             return None
-        buckets = self._buckets or ddp_state.bucket_count(ddp)
+        buckets = self._buckets or len(ddp_state.bucket_bytes(ddp)) or None
         if ddp._has_rebuilt_buckets or not ddp_state.rebuilds(ddp):
             self._buckets = buckets
         used_map = ddp_state.finds_unused(ddp) or self.must_reduce() is not None
         return None if buckets is None else {(Role.DP, "all_reduce"): buckets + used_map}
+
+    def gradient_sizes(self) -> tuple[frozenset[int] | None, bool]:
+        ddp = self._reducing_ddp()
+        return (None, False) if ddp is None else ddp_state.gradient_sizes(ddp, self.parameters())
 
     # --- a micro-step ----------------------------------------------------------------------------------------------------
 

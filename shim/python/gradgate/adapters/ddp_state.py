@@ -45,17 +45,24 @@ def _told(ddp: Any) -> dict[str, Any]:
     return dict(ddp._get_ddp_logging_data()) if ddp.logger is not None else {}
 
 
-def bucket_count(ddp: Any) -> int | None:
-    """Of the next reduction. DDP writes down that it has rebuilt them in the first ten reducing forwards, and every hundredth."""
+def bucket_bytes(ddp: Any) -> list[int]:
+    """Of the buckets of the next reduction; empty if it is not told. DDP writes down that it has rebuilt them in the first ten reducing
+    forwards, and every hundredth. Takes the reducer's lock: never inside a backward."""
     told = _told(ddp)
-    if not ddp._has_rebuilt_buckets:
-        sizes = told.get("bucket_sizes")
-    elif "rebuilt_bucket_sizes" in told:
-        sizes = told["rebuilt_bucket_sizes"]
-    else:
+    name = "rebuilt_bucket_sizes" if ddp._has_rebuilt_buckets else "bucket_sizes"
+    if name not in told and ddp._has_rebuilt_buckets:
         ddp.logger.set_runtime_stats_and_log()
-        sizes = _told(ddp).get("rebuilt_bucket_sizes")
-    return len(str(sizes).split(",")) if sizes else None
+        told = _told(ddp)
+    return [int(size) for size in str(told.get(name) or "").replace(",", " ").split()]
+
+
+def gradient_sizes(ddp: Any, parameters: list[torch.nn.Parameter]) -> tuple[frozenset[int] | None, bool]:
+    """Elements of the buckets, and whether they stay. Between the first reduction and the forward that rebuilds, nobody knows."""
+    final = ddp._has_rebuilt_buckets or not rebuilds(ddp)
+    if not final and any(ddp.reducer.get_backward_stats()):
+        return None, False
+    widths = {p.element_size() for p in parameters}
+    return frozenset(size // width for size in bucket_bytes(ddp) for width in widths) or None, final
 
 
 def fill_sparse(ddp: Any, parameters: list[torch.nn.Parameter]) -> None:

@@ -89,6 +89,9 @@ class Plain(Adapter):
         """With the map, and what was sent twice in the last reduction."""
         return {(Role.DP, "all_reduce"): len(self._buckets) + 1 + self._sent_again} if self._world > 1 else {}
 
+    def gradient_sizes(self) -> tuple[frozenset[int] | None, bool]:
+        return frozenset(bucket.numel for bucket in self._buckets), False
+
     def _replan(self) -> None:
         self._trainable = [p.requires_grad for p in self._parameters]
         self._buckets: list[Bucket] = plan(self._parameters, self._bucket_bytes)
