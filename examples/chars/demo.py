@@ -198,7 +198,9 @@ def show(wrapper: str, runs: dict[str, Any], hashes: dict[str, list[str]]) -> No
     print_table(f"{TITLES[wrapper]}: what a window's reduction saves", ["", *runs], rows, 43, 19)
     for mode, run in runs.items():
         title = f"{TITLES[wrapper]}, {mode}: the same counts from five sources, sum of {RANKS[wrapper]} ranks"
-        print_sources(title, run["sources"], (*sources.COUNTS, *sources.OPERATIONS), 16)
+        told = run["sources"]["sync.stats()"]
+        nothing = [name for name in (*sources.COUNTS, *sources.OPERATIONS) if name in told[0] and not sources.total(told, name)]
+        print_sources(title, run["sources"], [name for name in (*sources.COUNTS, *sources.OPERATIONS) if name not in nothing], 16)
     if hashes:
         rows = [[name, *sorted(set(values))] for name, values in hashes.items()]
         print_table(f"{TITLES[wrapper]}, exact sums (float64): parameter hash, all ranks", ["", "hash"], rows, 43, 19)
