@@ -36,8 +36,11 @@ class LedgerLike(Protocol):
     """gradgate.ledger.Ledger, as far as the tap needs it. Unbind it before it is destroyed."""
 
     handle: int  # address of the gg_ledger
-    micro_step_begin: Callable[[int], int]
-    micro_step_end: Callable[[], None]
+
+    @property
+    def micro_step_begin(self) -> Callable[[int], int]: ...
+    @property
+    def micro_step_end(self) -> Callable[[], None]: ...
 
     def collective_issued(self, group: int, op: int, traffic: int, byte_count: int, tensors: int = 1) -> int: ...
     def collective_done(self, group: int, op: int, traffic: int, issue_ns: int, outcome: int) -> None: ...
