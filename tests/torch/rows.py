@@ -15,7 +15,6 @@ import contextlib
 import pathlib
 import pickle
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +23,7 @@ import launch
 import pytest
 
 TIMEOUT_S = 150.0
+KEPT_OUTPUT = 2000
 
 
 class Each(tuple[Any, ...]):
@@ -63,18 +63,21 @@ class Row:
     name: str
     world: int
     env: tuple[tuple[str, str], ...]
+    group: bool
     expected: dict[str, Any] = field(default_factory=dict)
 
 
 _rows: dict[str, dict[str, Row]] = {}  # by module and name
 
 
-def row(*, world: int = 2, env: Mapping[str, str] | None = None, **expected: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declares a function of (rank, world) as a row, run on `world` ranks with `env`."""
+def row(
+    *, world: int = 2, env: Mapping[str, str] | None = None, group: bool = True, **expected: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declares a function of (rank, world) as a row, run on `world` ranks with `env`, and with or without a default process group."""
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
         name = function.__name__
-        _rows.setdefault(function.__module__, {})[name] = Row(name, world, tuple(sorted((env or {}).items())), expected)
+        _rows.setdefault(function.__module__, {})[name] = Row(name, world, tuple(sorted((env or {}).items())), group, expected)
         return function
 
     return declare
@@ -87,7 +90,7 @@ def worker(rank: int, world: int, path: str, names: list[str], folder: str) -> N
         try:
             result: Any = getattr(module, name)(rank, world)
         except BaseException:
-            print(f"row {name}: {traceback.format_exc()}", flush=True)
+            print(f"row {name} raised", flush=True)
             raise
         target = pathlib.Path(folder, f"{name}.{rank}")
         target.with_suffix(f".{rank}.new").write_bytes(pickle.dumps(result))
@@ -97,15 +100,16 @@ def worker(rank: int, world: int, path: str, names: list[str], folder: str) -> N
 def launch_rows(path: str, rows: list[Row]) -> dict[str, Any]:
     """{name: results by rank, or a text that says how the row failed}."""
     results: dict[str, Any] = {}
-    for kind in sorted({(one.world, one.env) for one in rows}):
-        left = [one.name for one in rows if (one.world, one.env) == kind]
+    for kind in sorted({(one.world, one.env, one.group) for one in rows}):
+        left = [one.name for one in rows if (one.world, one.env, one.group) == kind]
         while left:
             with tempfile.TemporaryDirectory(prefix="gradgate-rows-") as folder:
-                outcomes = launch.launch(worker, kind[0], args=(path, left, folder), timeout=TIMEOUT_S, env=dict(kind[1]))
+                arguments = (path, left, folder)
+                outcomes = launch.launch(worker, kind[0], args=arguments, timeout=TIMEOUT_S, env=dict(kind[1]), group=kind[2])
                 while left and (done := _read(folder, left[0], kind[0])) is not None:
                     results[left.pop(0)] = done
             if left:
-                results[left.pop(0)] = "\n".join(map(str, outcomes))
+                results[left.pop(0)] = "\n".join(f"--- rank {o.rank}: {o.error or 'returned'}\n{o.output[-KEPT_OUTPUT:]}" for o in outcomes)
             elif any(outcome.error for outcome in outcomes):
                 pytest.fail("the ranks did not end well:\n" + "\n".join(map(str, outcomes)))
     return results

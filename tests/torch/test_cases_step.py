@@ -93,7 +93,7 @@ def t36_guarded_step_fsdp1(rank: int, world: int) -> dict[str, Any]:
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     def wrap(model: nn.Module) -> nn.Module:
-        t.KEPT.append(FullyShardedDataParallel(model, device_id=torch.device("cpu")))
+        t.KEPT.append(FullyShardedDataParallel(model.float(), device_id=torch.device("cpu")))  # its own clipping needs single precision
         return t.KEPT[-1]
 
     seen = clipped(rank, wrap, mode="window")
@@ -277,8 +277,8 @@ class Buffered(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.units = t.Units()
-        self.register_buffer("single", torch.zeros(1))
-        self.register_buffer("double", torch.zeros(1, dtype=torch.float64))
+        self.register_buffer("of_four_bytes", torch.zeros(1))
+        self.register_buffer("of_eight_bytes", torch.zeros(1, dtype=torch.float64))
 
     def forward(self, c: float) -> torch.Tensor:
         return torch.as_tensor(self.units(c))
@@ -316,6 +316,8 @@ def hooked(rank: int, hook_first: bool, factor: float, flush: bool = False, **op
         calls.append((bucket.index(), bucket.is_last()))
         future = dist.all_reduce(bucket.buffer(), group=group, async_op=True).get_future()  # type: ignore[union-attr]
         return future.then(lambda done: done.value()[0].div_(2 / factor))
+
+    hook.__annotations__.clear()  # which are texts here, and torch compares them with types
 
     if hook_first:
         model.register_comm_hook(dist.group.WORLD, hook)
