@@ -115,6 +115,16 @@ def corners(rank: int, world: int) -> dict[str, Any]:
     reducing.window_of(adapter, ddp, rank, 0, 2, True)
     out["discarded"] = ddp.module.c.weight.grad is None
 
+    # The same by a zero_grad that nobody announces.
+    ddp.module.used_by = lambda r, k: True
+    adapter.arm(Plan.ACCUMULATE)
+    reducing.loss(ddp(reducing.batch(rank, 0, 0), rank, 0)).backward()
+    adapter.disarm()
+    ddp.zero_grad()
+    ddp.module.used_by = lambda r, k: False
+    reducing.window_of(adapter, ddp, rank, 0, 2, False)
+    out["thrown away"] = ddp.module.c.weight.grad is None and ddp.module.a.weight.grad is not None
+
     # References to gradients, as clipping may hold them, show the reduced values.
     ddp, adapter = wrapped()
     reducing.window_of(adapter, ddp, rank, 0, 1, True)

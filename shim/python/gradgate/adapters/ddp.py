@@ -175,6 +175,8 @@ class Ddp(Adapter):
             fires = self._fires.counts
         elif not finds_unused:
             self._refuse_unused(parameters)
+        if finds_unused:
+            ddp.reducer._reset_state()  # its map may hold what a zero_grad has thrown away since; gradients tell what is used
         ddp_state.fill_sparse(ddp, parameters)
         if ddp.reducer._rebuild_buckets():  # what the peers' next forward does before its reduction
             ddp._has_rebuilt_buckets = True
