@@ -165,12 +165,8 @@ def _ledger(job: Job, group: ProcessGroup | None, ordinal: int) -> Ledger:
 
 
 def _start(job: Job) -> None:
-    """Binds the tap, tries the adapters' private calls, and has both confirmed by all ranks in a first vote."""
+    """Tries the adapters' private calls, binds the tap, and has both confirmed by all ranks in a first vote."""
     tap, ledger = job.tap, job.ledger
-    tap.bind(ledger)
-    for adapter in job.adapters:
-        for one in adapter.groups():
-            tap.role(ledger, one.process_group.group_name, one.role)
     failure = ""
     if job.enforcing:
         try:
@@ -178,6 +174,10 @@ def _start(job: Job) -> None:
                 adapter.self_test()
         except Unreduced as unreduced:
             failure = str(unreduced)
+    tap.bind(ledger)
+    for adapter in job.adapters:
+        for one in adapter.groups():
+            tap.role(ledger, one.process_group.group_name, one.role)
     if job.agreement is not None:
         for adapter in job.adapters:
             adapter.agree = job.agreement.maximum
