@@ -39,7 +39,8 @@ class RoundGradient(nn.Module):
         self.step = step
 
     def forward(self, parameter: torch.Tensor) -> torch.Tensor:
-        return _Round.apply(parameter, self.step)  # type: ignore[no-any-return]
+        rounded: torch.Tensor = _Round.apply(parameter, self.step)  # type: ignore[no-untyped-call]
+        return rounded
 
 
 def round_gradients(model: nn.Module, step: float) -> nn.Module:

@@ -18,7 +18,8 @@ class Attention(nn.Module):
         batch, length, width = x.shape
         query, key, value = self.project(x).view(batch, length, 3 * self.heads, width // self.heads).transpose(1, 2).chunk(3, dim=1)
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        whole: torch.Tensor = self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        return whole
 
 
 class Block(nn.Module):
@@ -30,7 +31,8 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.before_attention(x))
-        return x + self.mlp(self.before_mlp(x))
+        step: torch.Tensor = self.mlp(self.before_mlp(x))
+        return x + step
 
 
 class Transformer(nn.Module):

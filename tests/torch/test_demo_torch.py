@@ -14,6 +14,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "examples/chars"), str(ROOT / "examples/demo")]
 import demo  # noqa: E402
+import sources  # noqa: E402
 
 
 def run_demo(build: pathlib.Path, *options: str) -> tuple[int, str]:
@@ -39,7 +40,7 @@ def runs() -> dict[str, dict[str, Any]]:
     """Of DDP, as they should be: ten full windows and one of two micro-steps, one loss logged each."""
     told = {}
     for mode, reductions in (("every_micro_step", 42), ("window", 11)):
-        stats = {name: 0 for name in demo.sources.COUNTS} | {"windows_full": 10, "windows_partial": 1, "micro_steps": 42, "steps": 11}
+        stats = {name: 0 for name in sources.COUNTS} | {"windows_full": 10, "windows_partial": 1, "micro_steps": 42, "steps": 11}
         rank = {
             "stats": stats
             | {
