@@ -6,6 +6,7 @@ import os
 import threading
 from collections import deque
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .tap import LedgerLike
 
 BACKEND_SELECT = torch._C.DispatchKey.BackendSelect
+CPU = torch.device("cpu")
 META = torch._C.DispatchKey.Meta
 AFTER = torch._C._dispatch_keyset_full_after(BACKEND_SELECT)
 OUTSTANDING = 4096
@@ -29,7 +31,15 @@ GRADIENT = {Op.ALL_REDUCE: (Role.DP, Role.REPLICATE), Op.REDUCE_SCATTER: (Role.S
 WITHOUT_GLOO_FUTURE = (Op.REDUCE_SCATTER, Op.SEND, Op.RECV)
 
 
-@dataclass
+class How(Enum):
+    """How the end of a collective is learned; see shim/torch/completions.h."""
+
+    FUTURE = 0  # by asking the Work, and its future whether it failed: Work.exception would tell, with a warning of torch's each time
+    POLL = 1  # by asking the Work; it is held until then
+    UNKNOWN = 2
+
+
+@dataclass(slots=True)
 class Binding:
     ledger: LedgerLike
     handle: int
@@ -38,7 +48,7 @@ class Binding:
     armed: bool = False  # a callback waits for the next gradient collective
 
 
-@dataclass
+@dataclass(slots=True)
 class Issue:
     """A collective that was counted as issued."""
 
@@ -47,8 +57,7 @@ class Issue:
     op: Op
     traffic: Traffic
     time_ns: int
-    keep: bool  # its Work may be held until the next poll
-    tells: bool = False  # its future says whether it failed; Work.exception would, with a warning of torch's each time
+    how: How
 
 
 class Thread(threading.local):
@@ -67,6 +76,7 @@ class PythonTap(Tap):
         self._active: Binding | None = None
         self._ours: set[str] = set()
         self._thread = Thread()
+        self._backends: dict[tuple[int, str, str], str] = {}  # forgotten when a ledger is unbound
         self._outstanding: deque[tuple[Issue, Work]] = deque()
         found, not_understood = operators()
         self._not_understood = tuple(not_understood)
@@ -86,7 +96,11 @@ class PythonTap(Tap):
         if self._active is binding:
             self._active = None
         self._callbacks.pop(ledger.handle, None)
-        self._outstanding = deque(entry for entry in self._outstanding if entry[0].binding is not binding)
+        self._backends = {}
+        for _ in range(len(self._outstanding)):  # in place: other threads may add to it
+            entry = self._outstanding.popleft()
+            if entry[0].binding is not binding:
+                self._outstanding.append(entry)
 
     def role(self, ledger: LedgerLike, group_name: str, role: int) -> None:
         self._bindings[ledger.handle].roles[group_name] = Role(role)
@@ -160,7 +174,7 @@ class PythonTap(Tap):
                 raise
             finally:
                 thread.inside = False
-            self._watch(issue, operator, args, result)
+            self._watch(issue, result)
             return result
 
         return kernel
@@ -168,7 +182,8 @@ class PythonTap(Tap):
     def _issue(self, operator: Operator, args: tuple[Any, ...]) -> Issue | None:
         """Counts it; None where it cannot be."""
         try:
-            name = ProcessGroup.unbox(args[operator.group]).group_name
+            group = ProcessGroup.unbox(args[operator.group])
+            name = group.group_name
             tensors = _tensors(args[operator.payload]) if operator.payload >= 0 else []
             if tensors and tensors[0].device.type == "meta":
                 return None
@@ -180,10 +195,10 @@ class PythonTap(Tap):
             if traffic is Traffic.GRADIENT and binding.armed:
                 binding.armed = False
                 self._fire(binding.handle)
-            nbytes = sum(_bytes(t) for t in tensors)
+            nbytes = _bytes(tensors[0]) if len(tensors) == 1 else sum(map(_bytes, tensors))
             time_ns = binding.ledger.collective_issued(role, operator.op, traffic, nbytes, len(tensors))
-            keep = nbytes <= SMALL_BYTES or traffic is Traffic.OURS or (traffic is Traffic.GRADIENT and self._active is not None)
-            return Issue(binding, role, operator.op, traffic, time_ns, keep)
+            how = self._how(self._backend(group, name, args[0]), operator.op, traffic, nbytes)
+            return Issue(binding, role, operator.op, traffic, time_ns, how)
         except Exception:
             return None
 
@@ -209,7 +224,7 @@ class PythonTap(Tap):
         if issue is not None and self._bindings.get(issue.binding.handle) is issue.binding:
             issue.binding.ledger.collective_done(issue.role, issue.op, issue.traffic, issue.time_ns, outcome)
 
-    def _watch(self, issue: Issue | None, operator: Operator, args: tuple[Any, ...], result: Any) -> None:
+    def _watch(self, issue: Issue | None, result: Any) -> None:
         if issue is None:
             return
         try:
@@ -217,19 +232,32 @@ class PythonTap(Tap):
                 self._done(issue, Outcome.OK)
                 return
             boxed = result[-1] if isinstance(result, tuple | list) else result
-            work = None if boxed is None else Work.unbox(boxed)
-            gloo = _is_gloo(ProcessGroup.unbox(args[operator.group]), args)
-            if work is None or (gloo and operator.op in WITHOUT_GLOO_FUTURE) or not (gloo or issue.keep):
+            if boxed is None or issue.how is How.UNKNOWN:
                 self._done(issue, Outcome.UNKNOWN)
                 return
-            issue.tells = gloo
-            self._outstanding.append((issue, work))
-            if gloo:  # asking is cheap and always allowed there, so what has completed is let go of soon
+            self._outstanding.append((issue, Work.unbox(boxed)))
+            if issue.how is How.FUTURE:  # asking Gloo is cheap and always allowed, so what has completed is let go of soon
                 self._sweep()
             while len(self._outstanding) > OUTSTANDING:
                 self._done(self._outstanding.popleft()[0], Outcome.UNKNOWN)
         except Exception:
             self._done(issue, Outcome.UNKNOWN)
+
+    def _how(self, backend: str, op: Op, traffic: Traffic, nbytes: int) -> How:
+        if backend == "gloo":
+            return How.UNKNOWN if op in WITHOUT_GLOO_FUTURE else How.FUTURE
+        light = nbytes <= SMALL_BYTES or traffic is Traffic.OURS or (traffic is Traffic.GRADIENT and self._active is not None)
+        return How.POLL if light and backend != "fake" else How.UNKNOWN
+
+    def _backend(self, group: ProcessGroup, name: str, first: Any) -> str:
+        while isinstance(first, list) and first:
+            first = first[0]
+        device = first.device if isinstance(first, torch.Tensor) else CPU
+        key = (id(group), name, device.type)
+        known = self._backends.get(key)
+        if known is None:
+            known = self._backends[key] = group._get_backend(device).name()
+        return known
 
     def _sweep(self) -> None:
         for _ in range(4):
@@ -249,7 +277,7 @@ class PythonTap(Tap):
             self._done(issue, Outcome.UNKNOWN)
             return True
         outcome = Outcome.OK
-        if issue.tells:
+        if issue.how is How.FUTURE:
             try:
                 work.get_future().value()
             except Exception:
@@ -258,17 +286,10 @@ class PythonTap(Tap):
         return True
 
 
-def _is_gloo(group: ProcessGroup, args: tuple[Any, ...]) -> bool:
-    first = next((t for a in args for t in _tensors(a)), None)
-    return bool(group._get_backend(torch.device("cpu") if first is None else first.device).name() == "gloo")
-
-
 def _tensors(value: Any) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return [value]
-    if isinstance(value, tuple | list):
-        return [t for v in value for t in _tensors(v)]
-    return []
+    return [tensor for inner in value for tensor in _tensors(inner)] if isinstance(value, list | tuple) else []
 
 
 def _bytes(tensor: torch.Tensor) -> int:
