@@ -9,6 +9,7 @@ import torch
 from . import fsdp1_late as private
 from .base import Adapter, Group, NoEffect, Plan, Role, Unreduced
 
+ACCUMULATE = Plan.ACCUMULATE  # looked up in an enumeration it costs as much as all of arm()
 HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
 
 NO_EFFECT = {
@@ -52,6 +53,7 @@ class Fsdp1(Adapter):
         self._sync: bool | None = None
         self._suppressed = False  # since the last reduction
         # Flat parameters that hold a gradient which is not reduced, of those whose gradient's size does not tell.
+        self._vague = [state for state in self._states if state._handle is not None and not private.told_by_size(state)]
         self._local: dict[int, tuple[Any, int]] = {}
 
     def groups(self) -> list[Group]:
@@ -80,7 +82,7 @@ class Fsdp1(Adapter):
         """There is nothing to configure."""
 
     def arm(self, plan: Plan) -> None:
-        sync = plan is not Plan.ACCUMULATE  # the one switch reduces everything
+        sync = plan is not ACCUMULATE  # the one switch reduces everything
         if sync is not self._sync or self.module._sync_gradients is not sync:
             self._write(sync)
 
@@ -97,13 +99,12 @@ class Fsdp1(Adapter):
         if private.amiss(self.module):
             self._write(False)
             private.recover(self.module)
-        vague = [state for state in self._states if private.trained(state) and not private.told_by_size(state)]
         if self._sync:
-            self._local = {id(s): seen for s in vague if (seen := self._local.get(id(s))) and private.unchanged(s, seen)}
+            self._local = {id(s): seen for s in self._vague if (seen := self._local.get(id(s))) and private.unchanged(s, seen)}
             self._restore()
             self._suppressed = bool(self._left())
         elif self._sync is not None:
-            self._local = {id(s): private.mark(s) for s in vague}
+            self._local = {id(s): private.mark(s) for s in self._vague if private.trained(s)}
             self._suppressed = True
 
     def _restore(self) -> None:

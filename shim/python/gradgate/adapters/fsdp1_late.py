@@ -22,6 +22,8 @@ try:
     from torch.distributed.fsdp import FullyShardedDataParallel as Wrapper
     from torch.distributed.fsdp import _runtime_utils as runtime
     from torch.distributed.fsdp._common_utils import HandleTrainingState, TrainingState
+
+    IDLE = TrainingState.IDLE
 except ImportError:
     Wrapper = None
 
@@ -95,7 +97,7 @@ def recover(root: Any) -> None:
 
 
 def amiss(root: Any) -> bool:
-    return bool(root.training_state is not TrainingState.IDLE or root._post_backward_callback_queued)
+    return bool(root.training_state is not IDLE or root._post_backward_callback_queued)
 
 
 def reshard(root: Any) -> None:

@@ -11,6 +11,8 @@ from .fsdp2_keep import Keep
 from .fsdp2_late import Agree, reduce_late
 from .fsdp2_partial import Partials
 
+REDUCE = Plan.REDUCE  # looked up in an enumeration it costs as much as all of arm()
+
 # What (reduce_grads, all_reduce_grads) mean a plan.
 FLAGS = {Plan.ACCUMULATE: (False, False), Plan.SHARD: (True, False), Plan.REDUCE: (True, True)}
 
@@ -51,6 +53,7 @@ class Fsdp2(Adapter):
         states = fsdp2_state.states_of(module)
         self._root = states[0]
         self._groups = [g for state in states for g in fsdp2_state.groups_of(state)]
+        self._first = self._groups[0]
         for group in self._groups:  # after an evaluation the root's own are not, and the module would show others
             fsdp2_state.reshard(group)
         self._probes = [trained[0] for g in self._groups if (trained := fsdp2_state.trainable(g))]
@@ -60,7 +63,6 @@ class Fsdp2(Adapter):
         owner = {id(p.sharded_param): p for g in self._groups for p in g.fsdp_params}
         ordered = [(name, owner.pop(id(q))) for name, q in module.named_parameters() if id(q) in owner]
         self._parameters = ordered + [(p._param_fqn or "?", p) for p in owner.values()]
-        self._names = {id(p): name for name, p in self._parameters}
         self._former: list[tuple[bool, bool]] | None = None
         self._own_flags = False  # the user had switched some off before
         self._plan: Plan | None = None
@@ -99,10 +101,11 @@ class Fsdp2(Adapter):
         self._plan = None  # the next arm writes all anew
 
     def arm(self, plan: Plan) -> None:
-        first = self._groups[0]
+        first = self._first
         if plan is not self._plan or first.reduce_grads is not self._reduce or first.all_reduce_grads is not self._all_reduce:
             self._write(plan)
-        self._partials.reductions = 0
+        if plan is REDUCE:
+            self._partials.reductions = 0
 
     def _write(self, plan: Plan) -> None:
         if self._former is None:
@@ -117,13 +120,14 @@ class Fsdp2(Adapter):
         for group in self._groups:
             group.reduce_grads, group.all_reduce_grads = self._reduce, self._all_reduce
         if self._keep is not None:
-            self._keep.hold(last=plan is Plan.REDUCE)
+            self._keep.hold(last=plan is REDUCE)
         self._plan = plan
 
     def disarm(self) -> None:
-        if fsdp2_state.amiss(self._root):
+        context = self._root._state_ctx
+        if context.iter_forward_root is not None or context.post_backward_final_callback_queued:  # an exception left it unfinished
             fsdp2_state.recover(self._root, self._groups)
-        if self._plan is Plan.REDUCE and (self._keep is not None or self._own_flags):
+        if self._plan is REDUCE and (self._keep is not None or self._own_flags):
             self._restore()
 
     def _restore(self) -> None:
@@ -134,7 +138,8 @@ class Fsdp2(Adapter):
         self._plan = None
 
     def late(self) -> None:
-        self._write(Plan.REDUCE)
+        self._write(REDUCE)
+        self._partials.reductions = 0
         try:
             reduce_late(self._root, self._groups, self._partials, self.agree)
             if self.pending():
@@ -154,7 +159,8 @@ class Fsdp2(Adapter):
             self._refuse()
 
     def _refuse(self) -> None:
-        left = [self._names[id(p)] for g in self._groups for p in {*self._partials.layout(g), *filter(fsdp2_state.holds, g.fsdp_params)}]
+        partial = {id(p) for group in self._groups for p in self._partials.layout(group)}
+        left = [name for name, p in self._parameters if id(p) in partial or fsdp2_state.holds(p)]
         names = ", ".join(left[:8]) + (" …" if len(left) > 8 else "")
         raise Unreduced(f"FSDP2 of torch {torch.__version__} has left the gradients of {names} unreduced; use another mode or torch")
 

@@ -111,12 +111,6 @@ def drop(group: Any) -> None:
             unsharded.grad = None
 
 
-def amiss(root: Any) -> bool:
-    """Whether an exception has left a forward or backward unfinished. Two attribute reads when it has not."""
-    context = root._state_ctx
-    return context.iter_forward_root is not None or context.post_backward_final_callback_queued
-
-
 def recover(root: Any, groups: list[Any]) -> None:
     """Makes the next forward possible after an exception; keeps the partial sums, which reset_iter_state drops."""
     partials = [group._partial_reduce_output for group in groups]
