@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from .options import Options
 
-_attached = 0  # attachments made by this process: equal on all ranks that run the same script
+_attached: dict[str, int] = {}  # last attachment of this process by the ranks of its group: the same on all of them
 
 
 def attach(
@@ -66,7 +67,6 @@ def attach(
     Collective: every rank calls it, in the same order. Blocks until all have, at most handshake_deadline_s. Raises ValueError for
     options, DeadlineExceeded naming the ranks without gradgate, Disagreement naming those with another configuration.
     """
-    global _attached  # noqa: PLW0603
     options = _options.check(
         accumulate,
         mode=mode,
@@ -82,8 +82,8 @@ def attach(
         handshake_deadline_s=handshake_deadline_s,
         parity_every=parity_every,
     )
-    models = [model] if isinstance(model, torch.nn.Module) else list(model)
-    optimizers = [] if optimizer is None else [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    models = list(model) if isinstance(model, (list, tuple)) else [model]
+    optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [] if optimizer is None else [optimizer]
     if not models or not all(isinstance(m, torch.nn.Module) for m in models):
         raise TypeError(f"model={model!r}: must be a torch.nn.Module or a list of them")
     if not all(hasattr(o, "register_step_pre_hook") for o in optimizers):
@@ -91,9 +91,8 @@ def attach(
     job_group = group if group is not None else dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
     found, notes = _find(models, optimizers, job_group, options)
     tap = _tap.load()
-    ordinal, _attached = _attached, _attached + 1
     result = Job(options, found, optimizers, tap, notes)
-    result.ledger = _ledger(result, job_group, ordinal)
+    result.ledger = _ledger(result, job_group)
     result.settle_options()
     try:
         if job_group is not None and dist.get_world_size(job_group) > 1:
@@ -141,12 +140,16 @@ def _find(
     return found, notes
 
 
-def _ledger(job: Job, group: ProcessGroup | None, ordinal: int) -> Ledger:
+def _ledger(job: Job, group: ProcessGroup | None) -> Ledger:
     options = job.options
-    world = dist.get_world_size(group) if group is not None else 1
+    ranks = dist.get_process_group_ranks(group) if group is not None else [0]
+    world, members = len(ranks), ",".join(map(str, ranks))
+    ordinal = _attached[members] = _attached.get(members, -1) + 1
     store: Any = None
     if world > 1:
-        store = dist.PrefixStore(f"gradgate/{ordinal}", dist.distributed_c10d._get_default_store())
+        whole = world == dist.get_world_size()
+        prefix = f"gradgate/{ordinal}" if whole else f"gradgate/{hashlib.sha256(members.encode()).hexdigest()[:16]}/{ordinal}"
+        store = dist.PrefixStore(prefix, dist.distributed_c10d._get_default_store())
     return Ledger(
         accumulate=options.accumulate,
         mode=job.mode,
