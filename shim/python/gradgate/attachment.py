@@ -82,8 +82,8 @@ def attach(
         handshake_deadline_s=handshake_deadline_s,
         parity_every=parity_every,
     )
-    models = list(model) if isinstance(model, (list, tuple)) else [model]
-    optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [] if optimizer is None else [optimizer]
+    models = list(model) if isinstance(model, list | tuple) else [model]
+    optimizers = list(optimizer) if isinstance(optimizer, list | tuple) else [] if optimizer is None else [optimizer]
     if not models or not all(isinstance(m, torch.nn.Module) for m in models):
         raise TypeError(f"model={model!r}: must be a torch.nn.Module or a list of them")
     if not all(hasattr(o, "register_step_pre_hook") for o in optimizers):
