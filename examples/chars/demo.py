@@ -144,9 +144,9 @@ def summary(run: Any) -> dict[str, str]:
         "micro-steps, per rank": f"{first['micro_steps']:,}",
     }
     for role, count in run["roles"].items():
-        group = "" if role == "dp" else f" in the {role} group"
+        group = "" if role == "dp" else f", {role} group"
         rows[f"reductions{group}, per rank"] = f"{count:,}"
-        rows[f"reductions{group} per optimizer step"] = f"{count / first['steps']:.2f}"
+        rows[f"  per optimizer step{group}"] = f"{count / first['steps']:.2f}"
     rows |= {
         "suppressed reductions, per rank": f"{first['suppressed']:,}",
         "gradient collectives, all ranks": f"{sources.total(told, 'collectives'):,}",
@@ -193,17 +193,18 @@ def check(runs: dict[str, dict[str, Any]], hashes: dict[str, dict[str, list[str]
 
 
 def show(wrapper: str, runs: dict[str, Any], hashes: dict[str, list[str]]) -> None:
+    name, ranks = wrapper.upper(), RANKS[wrapper]
     columns = [summary(run) for run in runs.values()]
     rows = [[label, *(column[label] for column in columns)] for label in columns[0]]
     print_table(f"{TITLES[wrapper]}: what a window's reduction saves", ["", *runs], rows, 43, 19)
     for mode, run in runs.items():
-        title = f"{TITLES[wrapper]}, {mode}: the same counts from five sources, sum of {RANKS[wrapper]} ranks"
+        title = f"{name}, {mode}: the same counts from five sources, sum of {ranks} ranks"
         told = run["sources"]["sync.stats()"]
         nothing = [name for name in (*sources.COUNTS, *sources.OPERATIONS) if name in told[0] and not sources.total(told, name)]
         print_sources(title, run["sources"], [name for name in (*sources.COUNTS, *sources.OPERATIONS) if name not in nothing], 16)
     if hashes:
         rows = [[name, *sorted(set(values))] for name, values in hashes.items()]
-        print_table(f"{TITLES[wrapper]}, exact sums (float64): parameter hash, all ranks", ["", "hash"], rows, 43, 19)
+        print_table(f"{name}, exact sums (float64): parameter hash, all {ranks} ranks", ["", "hash"], rows, 43, 19)
 
 
 def main() -> int:

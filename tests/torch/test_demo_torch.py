@@ -17,23 +17,25 @@ import demo  # noqa: E402
 import sources  # noqa: E402
 
 
-def run_demo(build: pathlib.Path, *options: str) -> tuple[int, str]:
+def run_demo(build: pathlib.Path, *options: str) -> tuple[int, list[str]]:
     command = [sys.executable, "-B", str(ROOT / "examples/chars/demo.py"), "--build-dir", str(build), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
-    return done.returncode, (done.stdout + done.stderr).strip().splitlines()[-1]
+    return done.returncode, (done.stdout + done.stderr).strip().splitlines()
 
 
 def test_real_ranks_without_a_partial_window_fail(tmp_path: pathlib.Path) -> None:
     """Real processes: that the counts of all sources agree is checked before."""
     for name in ("bin", "lib"):
         (tmp_path / name).symlink_to(pathlib.Path(os.environ.get("GRADGATE_BUILD_DIR", ROOT / "build/debug")) / name)
-    status, last = run_demo(tmp_path, "--wrapper", "ddp", "--limit", "8", "--no-exact")
-    assert last.startswith("demo: FAILED: ddp, every_micro_step: no partial window was part of it; choose another --limit; report: "), last
+    status, lines = run_demo(tmp_path, "--wrapper", "ddp", "--limit", "8", "--no-exact")
+    said = "demo: FAILED: ddp, every_micro_step: no partial window was part of it; choose another --limit; report: "
+    assert lines[-1].startswith(said), "\n".join(lines)
     assert status == 1
+    assert max(map(len, lines[1:-1])) <= 100, "the tables fit a terminal of 100 columns"
 
 
 def test_says_what_is_not_built(tmp_path: pathlib.Path) -> None:
-    assert run_demo(tmp_path) == (1, f"demo: {tmp_path}/bin/gradgated is not there: build it first")
+    assert run_demo(tmp_path) == (1, [f"demo: {tmp_path}/bin/gradgated is not there: build it first"])
 
 
 def runs() -> dict[str, dict[str, Any]]:
