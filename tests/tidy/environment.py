@@ -17,6 +17,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REQUIREMENTS = ("shim/python/requirements-test.txt", "tests/tidy/requirements.txt")
 STAMP = "made-of"
+NOT_THERE = ("No matching distribution", "ResolutionImpossible")  # the latter where pip is configured with constraints
 
 
 def wanted(torch: str | None) -> list[str]:
@@ -35,7 +36,7 @@ def install(pip: list[str], requirements: list[str], dry: bool) -> str | None:
     torch = next(line for line in requirements if line.startswith("torch=="))
     done = run([*pip, f"{torch}+cpu"], dry)
     if done and done.returncode != 0:
-        if "No matching distribution" not in done.stdout:
+        if not any(reason in done.stdout for reason in NOT_THERE):
             return done.stdout
         print(
             f"environment: the configured package index has no {torch}+cpu: the build with GPU libraries is several GB; this takes a while"

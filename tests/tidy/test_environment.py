@@ -62,10 +62,11 @@ class EnvironmentTest(unittest.TestCase):
         self.assertNotIn("torch==2.13.0", commands[2])
 
     def test_an_index_without_cpu_builds(self) -> None:
-        self.failing = {"torch==2.13.0+cpu": "ERROR: No matching distribution found"}
-        status, commands, said = self.make()
-        self.assertEqual((status, len(commands)), (0, 3))
-        self.assertIn("has no torch==2.13.0+cpu: the build with GPU libraries is several GB", said)
+        for version, reason in (("2.9.0", "ERROR: No matching distribution found"), ("2.9.1", "ERROR: ResolutionImpossible")):
+            self.failing = {f"torch=={version}+cpu": reason}
+            status, commands, said = self.make("--torch", version)
+            self.assertEqual((status, len(commands)), (0, 3))
+            self.assertIn(f"has no torch=={version}+cpu: the build with GPU libraries is several GB", said)
 
     def test_other_failures_are_shown_and_tried_again_next_time(self) -> None:
         self.failing = {"torch==2.13.0+cpu": "ERROR: no route to the index"}
