@@ -27,7 +27,10 @@ class Context:
         self.build_dir = build_dir
         self.quick = quick
         self.torch_python = torch_python
-        self.binaries = processes.Binaries(build_dir, "digits")
+
+    @property
+    def binaries(self) -> processes.Binaries:
+        return processes.Binaries(self.build_dir, "digits")
 
     def program(self, name: str) -> str:
         return str(self.build_dir / "bench" / name)

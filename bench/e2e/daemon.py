@@ -40,7 +40,7 @@ def run(bench: Any) -> None:
             if state == "alive":
                 link(sync, window)
             block()
-            values.append([bench.timed(block), bench.timed(block)])
+            values.append([bench.timed(block)[0], bench.timed(block)[0]])
     for state, values in took.items():
         slowest = torch.tensor(values[1:], dtype=torch.float64)
         dist.all_reduce(slowest, dist.ReduceOp.MAX)

@@ -38,22 +38,27 @@ class Bench:
                 sys.exit("run.py is gone")
         dist.barrier()
 
-    def timed(self, arm: Arm) -> float:
-        """Milliseconds on this rank, from a common start."""
+    def timed(self, arm: Arm) -> tuple[float, float]:
+        """Milliseconds on this rank from a common start, and of CPU time of all its threads."""
         dist.barrier()
-        begin = time.perf_counter()
+        begin, cpu = time.perf_counter(), time.process_time()
         arm()
-        return 1000 * (time.perf_counter() - begin)
+        return 1000 * (time.perf_counter() - begin), 1000 * (time.process_time() - cpu)
 
     def in_turn(self, arms: Mapping[str, Arm], rounds: int, warm_up: int = 1) -> dict[str, dict[str, list[float]]]:
-        """{arm: {"samples": [...], "again": [...]}} in milliseconds, each of the slowest rank."""
+        """{arm: {"samples": [...], "again": [...]}} in milliseconds of the slowest rank; as ARM_cpu the CPU time of all ranks."""
         for _ in range(warm_up):
             for arm in arms.values():
                 self.timed(arm)
         took = [[[self.timed(arm) for arm in arms.values()] for _ in range(2)] for _ in range(rounds)]
-        slowest = torch.tensor(took, dtype=torch.float64)
+        slowest, cpu = (t.contiguous() for t in torch.tensor(took, dtype=torch.float64).unbind(-1))
         dist.all_reduce(slowest, dist.ReduceOp.MAX)
-        return {name: {"samples": slowest[:, 0, i].tolist(), "again": slowest[:, 1, i].tolist()} for i, name in enumerate(arms)}
+        dist.all_reduce(cpu, dist.ReduceOp.SUM)
+        series = {}
+        for i, name in enumerate(arms):
+            for suffix, values in (("", slowest), ("_cpu", cpu)):
+                series[name + suffix] = {"samples": values[:, 0, i].tolist(), "again": values[:, 1, i].tolist()}
+        return series
 
     def measure(self, arms: Mapping[str, Arm], rounds: int, warm_up: int = 1) -> None:
         for name, values in self.in_turn(arms, rounds, warm_up).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import signal
 import statistics
@@ -107,6 +108,8 @@ def loopback(context: Context) -> list[Row]:
         ratios = figures.ratios(gated, by_hand)
         extra = 1000 * took * (statistics.median(ratios) - 1)
         found.append(figures.no_slower(f"{name} window, gradgate, of by hand", ratios, 1.005, 0.005, noise, f" {extra:+.0f} µs"))
+        cpu = statistics.median(figures.ratios(told[f"{name}_gradgate_cpu"], told[f"{name}_by_hand_cpu"]))
+        found.append(figures.told(f"  {name} window, the same in CPU time", f"{100 * cpu:.1f} %", cpu))
     return found
 
 
@@ -151,11 +154,34 @@ class Restarted:
 @contextlib.contextmanager
 def restarted(context: Context) -> Iterator[tuple[Restarted, str]]:
     with tempfile.TemporaryDirectory() as directory:
-        daemon = Restarted(context.binaries, directory)
+        daemon = Restarted(processes.Binaries(context.build_dir), directory)
         try:
             yield daemon, directory
         finally:
             daemon.end()
+
+
+@needs_torch
+def tap(context: Context) -> list[Row]:
+    """bench/torch/tap.py, a process by itself: collectives that send nothing, with and without the tap."""
+    script = str(HERE.parent / "torch/tap.py")
+    found = []
+    for kind, backend, limit in (("native", "fake", 0.5), ("python", "gloo", None)):
+        env = {**os.environ, **launcher(context).environment()}
+        command = [context.torch_python, "-B", script, kind, str(context.rounds(300, 40))]
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, timeout=300, check=True)
+        told = {name: series.samples + series.again for name, series in figures.parse(done.stdout.splitlines()).items()}
+        without = told[f"{backend} without"]
+        beyond = [(a - b) / 1000 for a, b in zip(told[f"{backend} bound"], without, strict=True)]
+        value = statistics.median(beyond)
+        low, high = figures.interval([(a - b) / 1000 / value for a, b in zip(told[f"{backend} without again"], without, strict=True)])
+        spread = max(high, -low)
+        what = f"{kind} tap, counting a collective"
+        if limit:
+            found.append(figures.at_most(what, value, "µs", limit, spread))
+        else:
+            found.append(figures.told(what, f"{value:.3g} µs", value, spread))
+    return found
 
 
 @needs_torch
@@ -196,6 +222,7 @@ PART = report.Part(
         "ddp": ("DDP 2 × 1, two nodes, window of 4", ddp),
         "fsdp": ("FSDP2 2 × 1, two nodes, window of 4", fsdp),
         "loopback": ("gradgate's own time, DDP on loopback", loopback),
+        "tap": ("The tap, a collective that sends nothing", tap),
         "training": ("Training and its daemon", training),
         "memory": ("Peak of a window over rest, HSDP 2 × 2", memory),
     },
