@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import auto, parity
 from .adapters.base import Plan, Role
-from .ledger import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from .tap import Tap
     from .window import Window
 
-_SCALARS = 16
 _OPEN_PLANS = {"window": Plan.ACCUMULATE, "window_replica": Plan.SHARD, "every_micro_step": Plan.REDUCE}
 ENFORCEMENTS = ("unspecified", "off", "audit", "enforce")
 
@@ -58,6 +55,9 @@ class Job:
         self.mode = self.ladder.mode
         self._keep = self.ladder.keep
         self._sizes_final = False
+
+    def group_names(self) -> frozenset[str]:
+        return frozenset(g.process_group.group_name for a in self.adapters for g in a.groups())
 
     def facts(self) -> dict[str, str]:
         """What must be equal on all ranks, beyond what the ledger compares itself."""
@@ -174,56 +174,6 @@ class Job:
             return told
         return not self.tap.seeing or all(self.ledger.issued(g.role) > 0 for g in groups)
 
-    def sum(self, window: Window, verdict: Verdict) -> list[float]:
-        """[items, active ranks, …] over all ranks; and the means of the window's scalars."""
-        names = sorted(window.scalars)
-        digest = zlib.crc32("\n".join(names).encode()) if names else 0
-        totals = [float(total) for total, _ in (window.scalars[name] for name in names)]
-        counts = [float(window.scalars[name][1]) for name in names]
-        pad = [0.0] * (_SCALARS - len(names))
-        active = float(window.micro_steps > window.skips)
-        assert self.agreement is not None
-        out = self.agreement.sum([float(window.items), active, float(digest), float(bool(names)), *totals, *pad, *counts, *pad])
-        if names:
-            if out[2] != digest * out[3]:
-                raise Refused(f"sync.mean: the ranks gave different names; this rank gave {', '.join(names)}")
-            self.means = {n: out[4 + i] / out[4 + _SCALARS + i] for i, n in enumerate(names) if out[4 + _SCALARS + i]}
-        return out
-
-    def scale(self, window: Window, verdict: Verdict, sums: list[float] | None, divisor: int) -> None:
-        """Multiplies gradients once by what the mean over the ranks leaves to do."""
-        factor = 1.0
-        world = float(self.agreement.world if self.agreement is not None else 1)
-        if sums is None and self.agreement is None:
-            sums = [float(window.items), 1.0]
-            self.means = {n: float(total) / count for n, (total, count) in window.scalars.items()} or self.means
-        if window.any_items or (sums is not None and sums[0] > 0):
-            if not sums or sums[0] <= 0:
-                raise Refused(
-                    f"window {self.ledger.window_index} has no items on any rank; give items= with each micro-step, and do not step"
-                )
-            factor *= world / sums[0]
-        elif sums is not None and self.options.divide == "active":
-            factor *= world / max(sums[1], 1.0)
-        factor *= self._divisor(verdict, divisor)
-        if factor != 1.0:
-            gradients = [p.grad for p in self.parameters if p.grad is not None]
-            if gradients:
-                torch._foreach_mul_(gradients, factor)
-
-    def _divisor(self, verdict: Verdict, divisor: int) -> float:
-        """A flush's divisor is part of the ballot: all ranks rescale by the same factor, or all refuse."""
-        largest = max(divisor, verdict.max_divisor)
-        brought = verdict.max_micro_steps
-        if largest == 0 or brought in (0, largest):
-            return 1.0
-        if verdict.min_micro_steps != brought or verdict.min_divisor != largest:
-            raise Refused(
-                f"window {self.ledger.window_index}: flush(divisor={largest}) needs the same call and as many micro-steps on all ranks; "
-                f"they brought {verdict.min_micro_steps} to {brought}. Scale the losses by its size (sync.micro_batches), or use items="
-            )
-        return largest / brought
-
     def parity(self) -> int:
         """A hash of what all ranks should hold equal; 0 in windows that are not sampled."""
         return parity.of_replicas(self.adapters, self.agreement.world) if self.agreement is not None and self._sampled() else 0
@@ -254,6 +204,8 @@ class Job:
         if self._closed:
             return
         self._closed = True
+        if self.window is not None:
+            self.window.end_of_attachment()
         if self.guards is not None:
             self.guards.close()
         for adapter in self.adapters:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from . import closing, guarded_step, statistics
+from . import closing, division, guarded_step, statistics
 from .ledger import Refused
 from .micro_batches import MicroBatch
 from .micro_batches import micro_batches as _micro_batches
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from .job import Job
     from .window import Window
-
-_MAX_SCALARS = 16
 
 
 def _count(items: int) -> int:
@@ -130,8 +128,10 @@ class Sync:
             entry = scalars.setdefault(name, [0.0, 0])
             entry[0] = entry[0] + (value.detach() if hasattr(value, "detach") else float(value))
             entry[1] += 1
-        if len(scalars) > _MAX_SCALARS:
-            raise ValueError(f"sync.mean: {len(scalars)} names in one window ({', '.join(sorted(scalars))}); at most {_MAX_SCALARS}")
+        if len(scalars) > division.MAX_SCALARS:
+            raise ValueError(
+                f"sync.mean: {len(scalars)} names in one window ({', '.join(sorted(scalars))}); at most {division.MAX_SCALARS}"
+            )
 
     @property
     def means(self) -> dict[str, float]:

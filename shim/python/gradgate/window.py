@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import closing
+from . import closing, division
 from .adapters.base import Plan, Unreduced
 from .ledger import GradgateError, Refused, Vote
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from .agreement import Agreement
     from .job import Job
     from .ledger import Verdict
+
+
+_live: list[Window] = []
 
 
 class Window:
@@ -45,6 +48,14 @@ class Window:
         self.items = 0
         self.mended_by = ""  # what made the guard close a window early
         self._earlier_micro_steps = 0
+        self._beside: list[Window] = []  # attachments that reduce over the same groups
+        names = job.group_names()
+        for other in _live:
+            if names & other.job.group_names():
+                self._beside.append(other)
+                other._beside.append(self)
+                other.attention = True
+        _live.append(self)
         self.micro_steps = 0
         self._reset()
 
@@ -74,8 +85,14 @@ class Window:
                 )
             self.publish()
         self.at_boundary = False
+        for other in self._beside:
+            if other.inside:
+                raise Refused(
+                    "a micro-step of another attachment is open, on the same process group, so their collectives cannot be told apart: "
+                    "leave it first, or attach both models together: gradgate.attach([a, b], [optimizer_a, optimizer_b], …)"
+                )
         self.job.prepare()
-        self.attention = self.job.unsettled
+        self.attention = self.job.unsettled or bool(self._beside)
 
     def open_boundary(self, arms: Sequence[Any]) -> None:
         self.closing = True
@@ -137,14 +154,14 @@ class Window:
         brought = verdict.max_micro_steps > 0
         if brought and self.enforcing:
             closing.reduce_the_rest(self, verdict, in_time)
-        sums = self.job.sum(self, verdict) if verdict.any_sums and self.agreement is not None else None
+        sums = division.sums(self.job, self) if verdict.any_sums else None
         closing.tell_differences(self, verdict)
         self.discarded = verdict.any_discard
         self.skipped = verdict.max_skipped
         if self.discarded:
             closing.drop(self)
         elif brought:
-            self.job.scale(self, verdict, sums, divisor)
+            division.scale(self.job, verdict, sums, divisor, self.any_items)
         if not brought:  # what nobody brought data to is no window
             self._reset()
             return False
@@ -192,6 +209,12 @@ class Window:
         self._reset()
 
     # --- around the step -------------------------------------------------------------------------------------------------
+
+    def end_of_attachment(self) -> None:
+        _live.remove(self)
+        for other in _live:
+            if self in other._beside:
+                other._beside.remove(self)
 
     def settle(self) -> None:
         """Outside a micro-step: what was kept unsharded is resharded."""

@@ -1,0 +1,69 @@
+"""What gradients are divided by, beyond the mean over ranks that the wrappers leave; and the sums that this needs.
+
+Every refusal here comes from values that all ranks share, so that all refuse.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+import torch
+
+from .ledger import Refused
+
+if TYPE_CHECKING:
+    from .job import Job
+    from .ledger import Verdict
+    from .window import Window
+
+MAX_SCALARS = 16
+_ITEMS, _ACTIVE, _DIGEST, _NAMED, _FIRST = range(5)
+
+
+def sums(job: Job, window: Window) -> list[float]:
+    """[items, active ranks, …] over all ranks; sets the means of the window's scalars. A collective."""
+    names = sorted(window.scalars)
+    digest = float(zlib.crc32("\n".join(names).encode())) if names else 0.0
+    totals = [float(window.scalars[name][0]) for name in names]
+    counts = [float(window.scalars[name][1]) for name in names]
+    pad = [0.0] * (MAX_SCALARS - len(names))
+    own = [float(window.items), float(window.micro_steps > window.skips), digest, float(bool(names)), *totals, *pad, *counts, *pad]
+    if job.agreement is None:
+        out = own
+    else:
+        out = job.agreement.sum(own)
+    if names and out[_DIGEST] != digest * out[_NAMED]:
+        job.ledger.warn("means_differ", f"sync.mean: the ranks gave different names; this rank gave {', '.join(names)}. There are no means")
+    elif names:
+        job.means = {n: out[_FIRST + i] / c for i, n in enumerate(names) if (c := out[_FIRST + MAX_SCALARS + i])}
+    return out
+
+
+def scale(job: Job, verdict: Verdict, totals: list[float] | None, divisor: int, any_items: bool) -> None:
+    """Multiplies gradients, once."""
+    world = float(job.agreement.world if job.agreement is not None else 1)
+    factor = _flush_factor(job, verdict, divisor)
+    if totals is not None and (any_items or totals[_ITEMS] > 0):
+        if totals[_ITEMS] <= 0:
+            where = f"window {job.ledger.window_index} has no items on any rank"
+            raise Refused(f"{where}; give items= with each micro-step, and do not step")
+        factor *= world / totals[_ITEMS]
+    elif totals is not None and job.options.divide == "active":
+        factor *= world / max(totals[_ACTIVE], 1.0)
+    gradients = [p.grad for p in job.parameters if p.grad is not None]
+    if factor != 1.0 and gradients:
+        torch._foreach_mul_(gradients, factor)
+
+
+def _flush_factor(job: Job, verdict: Verdict, divisor: int) -> float:
+    """A flush's divisor is part of the ballot: all ranks rescale by the same factor."""
+    largest, brought = max(divisor, verdict.max_divisor), verdict.max_micro_steps
+    if largest == 0 or brought in (0, largest):
+        return 1.0
+    if verdict.min_micro_steps != brought or verdict.min_divisor != largest:
+        raise Refused(
+            f"window {job.ledger.window_index}: flush(divisor={largest}) needs the same call and as many micro-steps on all ranks; "
+            f"they brought {verdict.min_micro_steps} to {brought}. Scale the losses by its size (sync.micro_batches), or use items="
+        )
+    return largest / brought
