@@ -29,10 +29,7 @@ def sums(job: Job, window: Window) -> list[float]:
     counts = [float(window.scalars[name][1]) for name in names]
     pad = [0.0] * (MAX_SCALARS - len(names))
     own = [float(window.items), float(window.micro_steps > window.skips), digest, float(bool(names)), *totals, *pad, *counts, *pad]
-    if job.agreement is None:
-        out = own
-    else:
-        out = job.agreement.sum(own)
+    out = own if job.agreement is None else job.agreement.sum(own)
     if names and out[_DIGEST] != digest * out[_NAMED]:
         job.ledger.warn("means_differ", f"sync.mean: the ranks gave different names; this rank gave {', '.join(names)}. There are no means")
     elif names:
