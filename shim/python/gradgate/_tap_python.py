@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import deque
-from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed import ProcessGroup, Work
 
 from ._tap_operators import Op, Operator, Outcome, Traffic, capturing, operators
+from ._tap_state import Binding, How, Issue, Thread, bytes_of, tensors_in
 from .adapters.base import Role
 from .tap import Tap
 
@@ -29,40 +27,6 @@ OUTSTANDING = 4096
 SMALL_BYTES = 65536
 GRADIENT = {Op.ALL_REDUCE: (Role.DP, Role.REPLICATE), Op.REDUCE_SCATTER: (Role.SHARD,)}
 WITHOUT_GLOO_FUTURE = (Op.REDUCE_SCATTER, Op.SEND, Op.RECV)
-
-
-class How(Enum):
-    """How the end of a collective is learned; see shim/torch/completions.h."""
-
-    FUTURE = 0  # by asking the Work, and its future whether it failed: Work.exception would tell, with a warning of torch's each time
-    POLL = 1  # by asking the Work; it is held until then
-    UNKNOWN = 2
-
-
-@dataclass(slots=True)
-class Binding:
-    ledger: LedgerLike
-    handle: int
-    roles: dict[str, Role] = field(default_factory=dict)
-    sizes: frozenset[int] | None = None
-    armed: bool = False  # a callback waits for the next gradient collective
-
-
-@dataclass(slots=True)
-class Issue:
-    """A collective that was counted as issued."""
-
-    binding: Binding
-    role: Role
-    op: Op
-    traffic: Traffic
-    time_ns: int
-    how: How
-
-
-class Thread(threading.local):
-    late = False
-    inside = False  # a collective that is being dispatched
 
 
 class PythonTap(Tap):
@@ -184,7 +148,7 @@ class PythonTap(Tap):
         try:
             group = ProcessGroup.unbox(args[operator.group])
             name = group.group_name
-            tensors = _tensors(args[operator.payload]) if operator.payload >= 0 else []
+            tensors = tensors_in(args[operator.payload]) if operator.payload >= 0 else []
             if tensors and tensors[0].device.type == "meta":
                 return None
             binding = self._binding(name)
@@ -195,7 +159,7 @@ class PythonTap(Tap):
             if traffic is Traffic.GRADIENT and binding.armed:
                 binding.armed = False
                 self._fire(binding.handle)
-            nbytes = _bytes(tensors[0]) if len(tensors) == 1 else sum(map(_bytes, tensors))
+            nbytes = bytes_of(tensors[0]) if len(tensors) == 1 else sum(map(bytes_of, tensors))
             time_ns = binding.ledger.collective_issued(role, operator.op, traffic, nbytes, len(tensors))
             how = self._how(self._backend(group, name, args[0]), operator.op, traffic, nbytes)
             return Issue(binding, role, operator.op, traffic, time_ns, how)
@@ -284,15 +248,3 @@ class PythonTap(Tap):
                 outcome = Outcome.FAILED
         self._done(issue, outcome)
         return True
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [tensor for inner in value for tensor in _tensors(inner)] if isinstance(value, list | tuple) else []
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    if tensor.layout is torch.sparse_coo:
-        return _bytes(tensor._indices()) + _bytes(tensor._values())
-    return tensor.numel() * tensor.element_size()
