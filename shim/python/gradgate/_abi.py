@@ -11,7 +11,10 @@ import os
 import pathlib
 import types
 from ctypes import CFUNCTYPE, POINTER, c_char, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ABI_MAJOR, ABI_MINOR = 1, 1
 
@@ -34,6 +37,15 @@ VOTE_CAPACITY = 64
 Log = CFUNCTYPE(None, c_void_p, c_uint32, c_char_p, c_char_p)
 StoreSet = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_void_p, c_size_t, c_int64)
 StoreGet = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_void_p, c_size_t, POINTER(c_size_t), c_int64)
+
+
+# For the modules beside this one, which leave ctypes to it.
+addressof, create_string_buffer, memmove, string_at = ctypes.addressof, ctypes.create_string_buffer, ctypes.memmove, ctypes.string_at
+Pointer, Number = ctypes.c_void_p, ctypes.c_uint32
+
+
+def words(count: int, values: Iterable[int] = ()) -> ctypes.Array[c_int64]:
+    return (c_int64 * count)(*values)
 
 
 class Struct(ctypes.Structure):

@@ -1,12 +1,12 @@
-"""What a ledger counts, and how its statuses become exceptions."""
+"""Where a ledger is and what it counts, and how its statuses become exceptions."""
 
 from __future__ import annotations
-
-import ctypes
 
 from . import _abi
 from .errors import raise_status
 
+MODES = {"every_micro_step": 1, "window": 2, "window_replica": 3, "auto": 4}
+_MODE_NAMES = {value: name for name, value in MODES.items()}
 OPERATIONS = (
     *("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather"),
     *("scatter", "all_to_all", "barrier", "send", "recv"),
@@ -20,11 +20,34 @@ class Counts:
         self.handle = 0
         self._c = _abi.library()
         self._error = _abi.Error()
-        self._error_at = ctypes.addressof(self._error)
+        self._error_at = _abi.addressof(self._error)
 
     def _check(self, status: int) -> None:
         if status:
             raise_status(status, self._error.message.decode(errors="replace"))
+
+    def _place(self) -> _abi.Place:
+        place = _abi.Place()
+        self._check(self._c.gg_ledger_place(self.handle, place, self._error_at))
+        return place
+
+    @property
+    def window_index(self) -> int:
+        return int(self._place().window_index)
+
+    @property
+    def micro_steps(self) -> int:
+        """Ended ones of the open window."""
+        return int(self._place().micro_steps)
+
+    @property
+    def in_micro_step(self) -> bool:
+        return bool(self._place().in_micro_step)
+
+    @property
+    def mode(self) -> str:
+        """In force; every_micro_step where GRADGATE is off or audit."""
+        return _MODE_NAMES[self._place().mode]
 
     def issued(self, group: int | None = None) -> int:
         """Gradient collectives since the micro-step or the late reduction began; of all roles, or of one."""

@@ -6,13 +6,12 @@ thread; `vote` also where the backward runs. No torch.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 from typing import TYPE_CHECKING
 
 from . import _abi
 from .ballot import Verdict, Vote, fill, read
-from .counts import OPERATIONS, Counts
+from .counts import MODES, OPERATIONS, Counts
 from .errors import DeadlineExceeded, Disagreement, GradgateError, InvalidArgument, Refused, Unavailable
 from .rendezvous import StoreBridge
 
@@ -34,8 +33,6 @@ __all__ = [
     "Vote",
 ]
 
-MODES = {"every_micro_step": 1, "window": 2, "window_replica": 3, "auto": 4}
-_MODE_NAMES = {value: name for name, value in MODES.items()}
 _TEXT_BYTES = 4096
 _log = logging.getLogger("gradgate")
 
@@ -90,7 +87,7 @@ class Ledger(Counts):
             handshake_deadline_ns=int(handshake_deadline_s * 1e9),
             log=self._on_log,
         )
-        out = ctypes.c_void_p()
+        out = _abi.Pointer()
         status = self._c.gg_ledger_create(options, out, self._error_at)
         if self._store is not None:
             self._store.reraise()
@@ -98,20 +95,20 @@ class Ledger(Counts):
         self.handle = out.value or 0
         self.enforcement: int = self._c.gg_ledger_enforcement(self.handle)  # _abi.ENFORCEMENT_…
         self.micro_step_begin, self.micro_step_end = self._hot_calls()
-        self._text = ctypes.create_string_buffer(_TEXT_BYTES)
+        self._text = _abi.create_string_buffer(_TEXT_BYTES)
         self._vote = _abi.Vote()
-        self._count = ctypes.c_uint32()
-        self._check(self._c.gg_ledger_vote(self.handle, None, None, 0, ctypes.addressof(self._count), self._error_at))
+        self._count = _abi.Number()
+        self._check(self._c.gg_ledger_vote(self.handle, None, None, 0, _abi.addressof(self._count), self._error_at))
         # Reduced in place, by MAX over all ranks, between vote() and verdict().
-        self.ballot_words = (ctypes.c_int64 * self._count.value)()
+        self.ballot_words = _abi.words(self._count.value)
         self.row_words = self._count.value // 2
         self._row: list[int] = [0] * self.row_words
 
-    def _hot_calls(self) -> tuple[Callable[[int], int], Callable[[], None]]:
+    def _hot_calls(self) -> tuple[Callable[..., int], Callable[[], None]]:
         begin, end = self._c.gg_ledger_micro_step_begin, self._c.gg_ledger_micro_step_end
         handle, error_at, check = self.handle, self._error_at, self._check
-        closes = ctypes.c_uint32()
-        closes_at = ctypes.addressof(closes)
+        closes = _abi.Number()
+        closes_at = _abi.addressof(closes)
 
         def micro_step_begin(last: int = _abi.LAST_BY_COUNT) -> int:
             """1 if this micro-step closes its window."""
@@ -132,31 +129,6 @@ class Ledger(Counts):
         self.told[code] = text
         _log.warning("gradgate [%s]: %s", code, text, extra={"reason": code})
 
-    # --- where the loop is -----------------------------------------------------------------------------------------------
-
-    def _place(self) -> _abi.Place:
-        place = _abi.Place()
-        self._check(self._c.gg_ledger_place(self.handle, place, self._error_at))
-        return place
-
-    @property
-    def window_index(self) -> int:
-        return int(self._place().window_index)
-
-    @property
-    def micro_steps(self) -> int:
-        """Ended ones of the open window."""
-        return int(self._place().micro_steps)
-
-    @property
-    def in_micro_step(self) -> bool:
-        return bool(self._place().in_micro_step)
-
-    @property
-    def mode(self) -> str:
-        """In force; every_micro_step where GRADGATE is off or audit."""
-        return _MODE_NAMES[self._place().mode]
-
     def set_mode(self, mode: str) -> None:
         self._check(self._c.gg_ledger_set_mode(self.handle, MODES[mode], self._error_at))
 
@@ -169,7 +141,7 @@ class Ledger(Counts):
         """Writes this rank's ballot into ballot_words, to be reduced by MAX."""
         c, words = self._vote, self.ballot_words
         fill(c, vote)
-        words_at, count_at = ctypes.addressof(words), ctypes.addressof(self._count)
+        words_at, count_at = _abi.addressof(words), _abi.addressof(self._count)
         self._check(self._c.gg_ledger_vote(self.handle, c, words_at, len(words), count_at, self._error_at))
         self._row = words[: self.row_words]
 
@@ -180,7 +152,7 @@ class Ledger(Counts):
     def verdict(self) -> Verdict:
         """What ballot_words say, once reduced."""
         out, words = _abi.Verdict(), self.ballot_words
-        self._check(self._c.gg_ledger_verdict(self.handle, ctypes.addressof(words), len(words), out, self._error_at))
+        self._check(self._c.gg_ledger_verdict(self.handle, _abi.addressof(words), len(words), out, self._error_at))
         return read(out)
 
     def verdict_alone(self, vote: Vote) -> Verdict:
@@ -190,9 +162,9 @@ class Ledger(Counts):
 
     def describe(self, rows: Sequence[int]) -> str:
         """Who differs in what, of all ranks' rows, rank after rank; empty if nobody does."""
-        array = (ctypes.c_int64 * len(rows))(*rows)
-        at = ctypes.addressof(array)
-        self._check(self._c.gg_ledger_describe(self.handle, at, len(rows), ctypes.addressof(self._text), _TEXT_BYTES, self._error_at))
+        array = _abi.words(len(rows), rows)
+        at = _abi.addressof(array)
+        self._check(self._c.gg_ledger_describe(self.handle, at, len(rows), _abi.addressof(self._text), _TEXT_BYTES, self._error_at))
         return self._text.value.decode(errors="replace")
 
     def arrived(self) -> None:
@@ -201,7 +173,7 @@ class Ledger(Counts):
 
     def missing(self) -> str:
         """This rank's wait has failed: who did not come; empty if all did."""
-        self._check(self._c.gg_ledger_missing(self.handle, ctypes.addressof(self._text), _TEXT_BYTES, self._error_at))
+        self._check(self._c.gg_ledger_missing(self.handle, _abi.addressof(self._text), _TEXT_BYTES, self._error_at))
         return self._text.value.decode(errors="replace")
 
     def fail(self, why: str) -> None:

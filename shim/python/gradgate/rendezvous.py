@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,7 +35,7 @@ class StoreBridge:
         self._interrupt: BaseException | None = None
         self._callbacks = _abi.StoreCallbacks(set=_abi.StoreSet(self._set), get=_abi.StoreGet(self._get))
         self._library = _abi.library()
-        out = ctypes.c_void_p()
+        out = _abi.Pointer()
         status = self._library.gg_store_create(self._callbacks, out, None)
         assert status == _abi.OK
         self.handle = out.value
@@ -61,7 +60,7 @@ class StoreBridge:
         return _abi.OK
 
     def _set(self, _user: object, key: bytes, value: int | None, value_bytes: int, _deadline_ns: int) -> int:
-        data = ctypes.string_at(value, value_bytes) if value and value_bytes else b""
+        data = _abi.string_at(value, value_bytes) if value and value_bytes else b""
         return self._guarded(lambda: self._store.set(key.decode(), data), _abi.UNAVAILABLE)
 
     def _get(self, _user: object, key: bytes, buffer: int, capacity: int, value_bytes: Any, deadline_ns: int) -> int:
@@ -72,7 +71,7 @@ class StoreBridge:
                 raise TimeoutError(name)
             self._store.wait([name], timedelta(milliseconds=max(1, -(-deadline_ns // 1_000_000))))
             data = bytes(self._store.get(name))
-            ctypes.memmove(buffer, data, min(len(data), capacity))
+            _abi.memmove(buffer, data, min(len(data), capacity))
             value_bytes[0] = len(data)
 
         return self._guarded(read, _abi.NOT_FOUND)

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <set>
+#include <string_view>
 #include <vector>
 
 namespace gradgate {
@@ -84,6 +86,60 @@ TEST(Ballot, DifferencesNameTheRanks) {
             "[0] have 1, "
             "ranks [1] have 0");
   EXPECT_EQ(DescribeDifferences(All({Of(7, 4), Of(7, 4)}), 2), "");
+}
+
+TEST(Ballot, WhatOwnersSayIsNamedButForHeadroom) {
+  Ballot one = Of(7, 4), two = Of(7, 4);
+  one.headroom = 5;
+  EXPECT_EQ(DescribeDifferences(All({one, two}), 2), "");
+  one.skipped = 2;
+  two.discard = 1;
+  two.parity = 9;
+  EXPECT_EQ(
+      DescribeDifferences(All({one, two}), 2),
+      "skipped: ranks [0] have 2, ranks [1] have 0; discard: ranks [1] have 1, ranks [0] have 0; parity: ranks [1] have 9, "
+      "ranks [0] have 0");
+  EXPECT_EQ(Reduce({one, two}).min().headroom, 0);
+  EXPECT_EQ(Reduce({one, two}).max().headroom, 5);
+}
+
+TEST(Ballot, EveryFieldHasAnOwnNameAndPlace) {
+  Ballot ballot;
+  int64_t value = 1;
+  for (int64_t* field : {&ballot.window, &ballot.round, &ballot.mode, &ballot.micro_steps, &ballot.contributes, &ballot.closes,
+                         &ballot.divisor, &ballot.skipped, &ballot.discard, &ballot.out_of_data, &ballot.sums, &ballot.parity,
+                         &ballot.headroom, &ballot.staged}) {
+    *field = value++;
+  }
+  const Ballot read = Reduce({ballot}).min();
+  EXPECT_EQ(read.Fields(), ballot.Fields());
+  std::set<std::string_view> names;
+  for (uint32_t i = 0; i < Ballot::kFields; ++i) {
+    EXPECT_EQ(ballot.Fields()[i], i + 1);
+    names.insert(Ballot::FieldName(i));
+  }
+  EXPECT_EQ(names.size(), Ballot::kFields);
+  EXPECT_EQ(Ballot::FieldName(Ballot::kHeadroomField), "headroom");
+  EXPECT_EQ(Ballot::FieldName(Ballot::kFields), "unknown");
+}
+
+TEST(Ballot, DiffersOnWhatAPersonShouldHearOf) {
+  const Ballot base = Of(7, 4);
+  const auto differs = [&](int64_t Ballot::*field, bool equal) {
+    Ballot other = base;
+    other.*field += 1;
+    return Reduce({base, other}).differs(equal);
+  };
+  for (int64_t Ballot::*field :
+       {&Ballot::window, &Ballot::round, &Ballot::mode, &Ballot::skipped, &Ballot::discard, &Ballot::parity}) {
+    EXPECT_TRUE(differs(field, false));
+  }
+  for (int64_t Ballot::*field :
+       {&Ballot::closes, &Ballot::divisor, &Ballot::out_of_data, &Ballot::sums, &Ballot::headroom, &Ballot::staged}) {
+    EXPECT_FALSE(differs(field, true));
+  }
+  EXPECT_TRUE(differs(&Ballot::micro_steps, true));
+  EXPECT_FALSE(differs(&Ballot::micro_steps, false));
 }
 
 TEST(Ballot, LongListsOfRanksAreCut) {

@@ -102,6 +102,42 @@ TEST(WindowEngine, AbandonedMicroStepLeavesTheWindowAsItWas) {
   EXPECT_EQ(engine.Abandon().refusal, Refusal::kGradientsAdded);
 }
 
+TEST(WindowEngine, ClosingMicroStepThatReducedNothingLeavesItsWindowOpen) {
+  WindowEngine engine({.accumulate = 2});
+  engine.NotReduced();  // outside a micro-step: nothing happens
+  MicroStep(engine);
+  EXPECT_EQ(engine.BeginMicroStep(Last::kByCount).action, Action::kReduce);
+  engine.NotReduced();
+  EXPECT_EQ(engine.EndMicroStep().action, Action::kAccumulate);
+  EXPECT_EQ(engine.state(), State::kOpen);
+  EXPECT_EQ(engine.BeforeStep().action, Action::kReduceLate);
+  engine.LateReduced();
+  const WindowCounts counts = Close(engine);
+  EXPECT_EQ(counts.micro_steps, 2u);
+  EXPECT_EQ(counts.suppressed, 2u);
+  EXPECT_EQ(counts.last_reduction_at, 2u);
+}
+
+TEST(WindowEngine, UndeclaredWindowEndsByLastOrByTheStepAlone) {
+  WindowEngine engine({.accumulate = 0});
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(MicroStep(engine), Action::kAccumulate);
+  EXPECT_EQ(engine.kind(), WindowKind::kFull);
+  EXPECT_EQ(MicroStep(engine, Last::kYes), Action::kReduce);
+  EXPECT_EQ(Close(engine).micro_steps, 6u);
+}
+
+TEST(WindowEngine, ConfigurationChangesBetweenWindowsAlone) {
+  WindowEngine engine({.accumulate = 2});
+  EXPECT_TRUE(engine.Configure({.accumulate = 2, .every_micro_step = true}));
+  EXPECT_EQ(MicroStep(engine), Action::kReduce);
+  EXPECT_FALSE(engine.Configure({.accumulate = 2}));
+  EXPECT_EQ(MicroStep(engine), Action::kReduce);
+  EXPECT_FALSE(engine.Configure({.accumulate = 2}));
+  Close(engine);
+  EXPECT_TRUE(engine.Configure({.accumulate = 2}));
+  EXPECT_EQ(MicroStep(engine), Action::kAccumulate);
+}
+
 TEST(WindowEngine, FailedEngineRefusesEverything) {
   WindowEngine engine({.accumulate = 2});
   engine.Fail();
@@ -129,21 +165,29 @@ class Model {
   Decision Begin(Last last) {
     if (open_) return {Action::kRefuse, Refusal::kNestedMicroStep};
     if (Boundary()) return {Action::kRefuse, Refusal::kNotClosed};
-    closes_ = last == Last::kYes || (last == Last::kByCount && steps_.size() + 1 >= accumulate_);
+    closes_ = last == Last::kYes || (last == Last::kByCount && accumulate_ != 0 && steps_.size() + 1 >= accumulate_);
     open_ = true;
+    nothing_ = false;
     touched_ = false;
     return {closes_ || every_ ? Action::kReduce : Action::kAccumulate, Refusal::kNone};
   }
   Decision Ready() {
     if (!open_) return {Action::kRefuse, Refusal::kOutsideMicroStep};
     touched_ = true;
-    return {closes_ || every_ ? Action::kReduce : Action::kAccumulate, Refusal::kNone};
+    return {(closes_ || every_) && !nothing_ ? Action::kReduce : Action::kAccumulate, Refusal::kNone};
+  }
+  void NotReduced() { nothing_ = open_; }
+  bool Configure(uint32_t accumulate, bool every) {
+    if (open_ || late_ || !steps_.empty()) return false;
+    accumulate_ = accumulate;
+    every_ = every;
+    return true;
   }
   Decision End() {
     if (!open_) return {Action::kRefuse, Refusal::kOutsideMicroStep};
     open_ = false;
-    const bool reduces = closes_ || every_;
-    steps_.push_back({false, closes_});
+    const bool reduces = (closes_ || every_) && !nothing_;
+    steps_.push_back({false, closes_ && reduces});
     suppressed_ += !reduces;
     if (reduces) Reduce();
     return {reduces ? Action::kReduce : Action::kAccumulate, Refusal::kNone};
@@ -202,6 +246,7 @@ class Model {
   bool open_ = false;
   bool closes_ = false;
   bool touched_ = false;
+  bool nothing_ = false;
   bool late_ = false;
   uint32_t suppressed_ = 0;
   uint32_t position_ = 0;
@@ -219,14 +264,24 @@ TEST(WindowEngine, AgreesWithTheModelOnRandomEvents) {
   SCOPED_TRACE("GRADGATE_TEST_SEED=" + std::to_string(seed));
   std::mt19937_64 random(seed);
   for (int run = 0; run < 3000; ++run) {
-    const auto accumulate = static_cast<uint32_t>(random() % 6 + 1);
+    const auto accumulate = static_cast<uint32_t>(random() % 7);
     const bool every = random() % 3 == 0;
     WindowEngine engine({accumulate, every});
     Model model(accumulate, every);
     for (int event = 0; event < 200; ++event) {
       SCOPED_TRACE("run " + std::to_string(run) + " event " + std::to_string(event));
       const auto last = static_cast<Last>(random() % 8 == 0 ? random() % 3 : 0);
-      switch (random() % 8) {
+      switch (random() % 10) {
+        case 8:
+          engine.NotReduced();
+          model.NotReduced();
+          break;
+        case 9: {
+          const auto count = static_cast<uint32_t>(random() % 7);
+          const bool each = random() % 3 == 0;
+          ASSERT_EQ(engine.Configure({count, each}), model.Configure(count, each));
+          break;
+        }
         case 0:
         case 1:
           ExpectSame(engine.BeginMicroStep(last), model.Begin(last));
