@@ -74,7 +74,6 @@ def torchrun(args: argparse.Namespace, ranks: int, script: str, report: pathlib.
             process.popen.wait(timeout=60)
             raise RuntimeError(f"not ended within 300 s: {' '.join(command)}\n{process.output}") from late
         if status != 0:
-            process.finish()
             raise RuntimeError(f"{' '.join(command)} failed:\n{process.output}")
     return [json.loads(report.with_name(f"{report.name}.{rank}").read_text()) for rank in range(ranks)]
 
