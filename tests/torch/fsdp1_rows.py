@@ -8,10 +8,10 @@ import counting
 import sharded
 import torch
 import torch.distributed as dist
-from gradgate.adapters import fsdp1
-from gradgate.adapters.base import Plan
+from gradgate.adapters import fsdp1, fsdp1_selftest
+from gradgate.adapters.base import Plan, Unreduced
 from sharded import FULL, Micro
-from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy, _runtime_utils
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 
@@ -127,6 +127,22 @@ def exception(strategy: str, where: str) -> list[Any]:
     return [told, *full(net)[:3]]
 
 
+def self_test() -> str:
+    """Passes as it is, and not where the hook does something else."""
+    fsdp1_selftest._passed = False
+    fsdp1_selftest.self_test()
+    fsdp1_selftest._passed = False
+    runtime: Any = _runtime_utils
+    former, runtime._reduce_grad_no_shard = runtime._reduce_grad_no_shard, None
+    told = ""
+    try:
+        fsdp1_selftest.self_test()
+    except Unreduced as error:
+        told = str(error)
+    runtime._reduce_grad_no_shard = former
+    return told
+
+
 def memory() -> list[tuple[int, int]]:
     found = []
     for mixed in (None, MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)):
@@ -160,6 +176,7 @@ def two_ranks(rank: int, world: int) -> dict[str, Any]:
         rows[f"exception {strategy}"] = [exception(strategy, where) for where in ("forward", "backward")]
     rows["replica"] = parity(rank, world, [FULL], plan=Plan.SHARD, strategy="FULL_SHARD")
     rows["memory"] = memory()
+    rows["self test"] = self_test()
     return rows
 
 

@@ -34,7 +34,8 @@ def two_ranks(rank: int, world: int) -> dict[str, Any]:
         "replicate": parity(*args, [FULL, FULL[:3]], late=(1,), build=replicated),
         "replicate partial": parity(*args, [FULL, FULL[:3]], late=(1,), build=replicated, plan=Plan.SHARD),
         "grouped": parity(*args, [FULL, FULL[:3]], late=(1,), build=grouped, keep=True),
-        "compiled": compiled(*args),
+        "compiled": compiled(*args, False),
+        "compiled whole": compiled(*args, True),
         "facts": facts(*args),
         "roots": several_roots(*args),
         "early step": [early_step(*args, keep) for keep in (False, True)],
@@ -52,13 +53,14 @@ def two_ranks(rank: int, world: int) -> dict[str, Any]:
     return rows
 
 
-def compiled(rank: int, world: int, mesh: Any) -> dict[str, Any]:
+def compiled(rank: int, world: int, mesh: Any, whole: bool) -> dict[str, Any]:
     plain, net = make(mesh), make(mesh)
-    for block in (*plain.blocks, *net.blocks):
+    calls = [torch.compile(model, backend="eager") if whole else model for model in (plain, net)]
+    for block in () if whole else (*plain.blocks, *net.blocks):
         block.compile(backend="eager")
-    windows = [sharded.FULL, sharded.FULL[:2]]
-    sharded.reduce_each(plain, windows, rank, world, sharded.stepping(plain))
-    sharded.deferred(net, adapted(net, True), windows, rank, world, sharded.stepping(net), late=(1,))
+    windows = [FULL, FULL[:2]]
+    sharded.reduce_each(calls[0], windows, rank, world, sharded.stepping(plain))
+    sharded.deferred(calls[1], adapted(calls[1], True), windows, rank, world, sharded.stepping(net), late=(1,))
     torch._dynamo.reset()
     return {"same": exact.parameter_hash(net.parameters()) == exact.parameter_hash(plain.parameters()), "moved": True, "left": []}
 
@@ -80,7 +82,6 @@ def facts(rank: int, world: int, mesh: Any) -> dict[str, Any]:
 
 def several_roots(rank: int, world: int, mesh: Any) -> dict[str, Any]:
     """Two parts of a model that is not wrapped itself; the second is not used by the window's last micro-step."""
-
     both = [make(mesh), make(mesh)]
     adapters = fsdp2.find(torch.nn.ModuleList(both))
     for used in ((0, 1), (0,)):
@@ -104,7 +105,6 @@ def several_roots(rank: int, world: int, mesh: Any) -> dict[str, Any]:
 
 def early_step(rank: int, world: int, mesh: Any, keep: bool) -> dict[str, Any]:
     """The optimizer steps after 2 of 4 micro-steps, gradients clipped before."""
-
     net = make(mesh)
     with torch.no_grad():
         net(1.0)  # leaves the root unsharded

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import counting
 import exact
@@ -14,6 +15,7 @@ import torch
 from gradgate.adapters import fsdp2
 from gradgate.adapters.base import Plan
 from torch.distributed._composable.replicate_with_fsdp import replicate
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 
@@ -26,9 +28,12 @@ def make(mesh: Any, policy: Any = None, dtype: Any = None) -> Any:
 
 def replicated(mesh: Any) -> Any:
     net = sharded.Net()
-    for block in net.blocks:
-        replicate(block, mesh=mesh)
-    replicate(net, mesh=mesh)
+    old = "mesh" not in inspect.signature(replicate).parameters  # before torch 2.10: two dimensions, and another name for them
+    given: Any = (
+        {"device_mesh": init_device_mesh("cpu", (mesh.size(), 1), mesh_dim_names=("replicate", "shard"))} if old else {"mesh": mesh}
+    )
+    for part in (*net.blocks, net):
+        cast(Any, replicate)(part, **given)
     return net
 
 

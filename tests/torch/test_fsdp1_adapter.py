@@ -78,6 +78,11 @@ def test_a_window_survives_an_exception(two: list[dict[str, Any]]) -> None:
                 assert found == [where, -4.0, -8.0, -12.0], strategy
 
 
+def test_a_torch_that_behaves_otherwise_is_refused(two: list[dict[str, Any]]) -> None:
+    for rows in two:
+        assert "does not defer and reduce gradients as this gradgate expects" in rows["self test"]
+
+
 def test_hybrid_strategies() -> None:
     for rows in launch.run(four_ranks, 4, timeout=300):
         exact_rows(rows)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from . import fsdp1_late as private
+from . import fsdp1_selftest
 from .base import Adapter, Group, NoEffect, Plan, Role, Unreduced
 
 ACCUMULATE = Plan.ACCUMULATE  # looked up in an enumeration it costs as much as all of arm()
@@ -123,6 +124,8 @@ class Fsdp1(Adapter):
             self._write(True)
             try:
                 private.reduce_late(self.module, left)
+                for state in left:
+                    self._local.pop(id(state), None)  # an all-reduce alone does not show in the gradient's version
             finally:
                 self.disarm()
         if self._suppressed and (left := self._left()):
@@ -165,6 +168,9 @@ class Fsdp1(Adapter):
                 total += flat._unpadded_unsharded_size.numel() * handle._fwd_bwd_param_dtype.itemsize
                 total -= flat._sharded_size.numel() * handle._orig_param_dtype.itemsize
         return total
+
+    def self_test(self) -> None:
+        fsdp1_selftest.self_test()
 
     def close(self) -> None:
         if self._former is not None:
