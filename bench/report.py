@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import pathlib
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -94,6 +95,7 @@ def run(part: Part, options: argparse.Namespace) -> int:
     wanted = [n for n in part.sections if not options.names or n in options.names or part.name in options.names]
     if not wanted:
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what a section has made is removed
     begun = time.monotonic()
     here = machine()
     baseline = load_baseline(here)

@@ -17,4 +17,4 @@ def run(bench: Any) -> None:
     calibrate(bench, by_hand.every, by_hand.unreduced, options["share"], options["rate"])
     sync = gradgate.attach(gated.module, gated.optimizer, accumulate=len(gated.data), mode="window")
     arms = {"computing": by_hand.unreduced, "every": by_hand.every, "by_hand": by_hand.no_sync, "window": gated.gated(sync)}
-    bench.measure(arms, options["rounds"])
+    bench.measure(arms, options["rounds"], warm_up=2)

@@ -42,10 +42,10 @@ def parts_of(told: Told, single: Mapping[str, float], label: str) -> tuple[list[
     share = statistics.median(shares)
     c = computing.median / N / 1000
     rows = [
-        figures.told(f"{label}: c", f"{c:.3f} s", c, figures.noise(computing)),
-        figures.told(f"{label}: s / c, link of {single['rate'] / 1e6:.0f} Mbit/s", f"{share:.2f}", share, spread(computing, every)),
-        figures.told(f"{label}: every micro-step reduces", seconds(every), every.median, figures.noise(every)),
-        figures.told(f"{label}: the model, N·c + s", seconds(ideal), ideal.median),
+        figures.told(f"{label} c", f"{c:.3f} s", c, figures.noise(computing)),
+        figures.told(f"{label} s / c, and the link", f"{share:.2f}, {single['rate'] / 1e6:.0f} Mbit/s", share, spread(computing, every)),
+        figures.told(f"{label} every micro-step reduces", seconds(every), every.median, figures.noise(every)),
+        figures.told(f"{label} the model, N·c + s", seconds(ideal), ideal.median),
     ]
     return rows, ideal, 1.0 <= share <= 1.2
 
@@ -57,11 +57,11 @@ def at_model(label: str, ideal: Series, every: Series, measured: Series, *, dema
     value = statistics.median(near)
     rows = [figures.told(label, seconds(measured), measured.median, figures.noise(measured))]
     if not demanded:
-        rows.append(figures.told(f"{label}, gain of the model's", f"{100 * value:.1f} %, {statistics.median(gain):.2f} ×", value, noise))
+        rows.append(figures.told(f"{label}, of the model's gain", f"{100 * value:.1f} %, {statistics.median(gain):.2f} ×", value, noise))
         return rows
-    rows.append(figures.at_least_ratio(f"{label}, gain of the model's", near, 0.97, GATE, noise))
+    rows.append(figures.at_least_ratio(f"{label}, of the model's gain", near, 0.97, GATE, noise))
     rows.append(figures.no_slower(f"{label}, of N·c + s", figures.ratios(measured, ideal), 1.03, GATE, noise))
-    faster = f"{label}, times faster than every"
+    faster = f"{label}, faster than every"
     if at_least is None:
         rows.append(figures.told(faster, f"{statistics.median(gain):.2f} ×", statistics.median(gain), noise))
     else:
@@ -89,9 +89,9 @@ def replicated(
     rows, ideal, inside = parts_of(told, single, label)
     every = told["every"]
     for name, what in by_hand.items():
-        rows += at_model(f"{label}: {what}", ideal, every, told[name], demanded=False)
+        rows += at_model(f"{label} {what}", ideal, every, told[name], demanded=False)
     for name, what in gated.items():
-        rows += at_model(f"{label}: {what}", ideal, every, told[name], demanded=True, at_least=at_least)
+        rows += at_model(f"{label} {what}", ideal, every, told[name], demanded=True, at_least=at_least)
     return rows if inside else outside(rows)
 
 
@@ -104,22 +104,19 @@ def kept(told: Told, single: Mapping[str, float]) -> list[Row]:
     ideal = combined("ideal", lambda c, x, y: c + x + y, computing, a, g)
     label = "FSDP2"
     rows = [
-        figures.told(
-            f"{label}: c, link of {single['rate'] / 1e6:.0f} Mbit/s", f"{computing.median / N / 1000:.3f} s", None, figures.noise(computing)
-        ),
-        figures.told(f"{label}: all-gathers forward, backward", f"{a.median / 1000:.3f} s, {b.median / 1000:.3f} s"),
-        figures.told(f"{label}: reduce-scatter", f"{g.median / 1000:.3f} s"),
-        figures.told(f"{label}: every micro-step reduces", seconds(every), every.median, figures.noise(every)),
-        figures.told(f"{label}: the model, N·c + a + g", seconds(ideal), ideal.median),
+        figures.told(f"{label} c", f"{computing.median / N / 1000:.3f} s", computing.median / N / 1000, figures.noise(computing)),
+        figures.told(f"{label} link", f"{single['rate'] / 1e6:.0f} Mbit/s"),
+        figures.told(f"{label} all-gathers forward, backward", f"{a.median / 1000:.3f} s, {b.median / 1000:.3f} s"),
+        figures.told(f"{label} reduce-scatter", f"{g.median / 1000:.3f} s"),
+        figures.told(f"{label} every micro-step reduces", seconds(every), every.median, figures.noise(every)),
+        figures.told(f"{label} the model, N·c + a + g", seconds(ideal), ideal.median),
     ]
-    rows += at_model(f"{label}: deferred by hand", ideal, every, deferred, demanded=False)
-    rows += at_model(f"{label}: and kept by hand", ideal, every, told["kept_by_hand"], demanded=False)
+    rows += at_model(f"{label} deferred by hand", ideal, every, deferred, demanded=False)
+    rows += at_model(f"{label} kept by hand", ideal, every, told["kept_by_hand"], demanded=False)
     if "kept" in told:
         noise = spread(every, told["kept"])
-        rows.append(figures.told(f"{label}: gradgate, kept", seconds(told["kept"]), told["kept"].median, figures.noise(told["kept"])))
-        rows.append(
-            figures.at_least_ratio(f"{label}: gradgate, kept, gain of the model's", figures.ratios(ideal, told["kept"]), 0.97, GATE, noise)
-        )
+        rows.append(figures.told(f"{label} kept", seconds(told["kept"]), told["kept"].median, figures.noise(told["kept"])))
+        rows.append(figures.at_least_ratio(f"{label} kept, of the model's gain", figures.ratios(ideal, told["kept"]), 0.97, GATE, noise))
         gain = statistics.median(figures.ratios(every, told["kept"]))
-        rows.append(figures.told(f"{label}: gradgate, kept, times faster than every", f"{gain:.2f} ×", gain, noise))
+        rows.append(figures.told(f"{label} kept, faster than every", f"{gain:.2f} ×", gain, noise))
     return rows

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import pathlib
-import signal
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
@@ -23,5 +22,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was made is removed
     sys.exit(main())

@@ -62,33 +62,33 @@ def on_two_nodes(
 
 @needs_torch
 def hsdp(context: Context) -> list[Row]:
-    options = {"layers": 8, "width": 512, "batch": 128, "share": SHARE, "rate": 4e8}
+    options = {"layers": 8, "width": context.rounds(512, 256), "batch": 128, "share": SHARE, "rate": 4e8}
     measured = on_two_nodes(context, "hsdp", 2, {**options, **turns(context, 10)})
     if isinstance(measured, Row):
         return [measured]
-    by_hand = {"replica_by_hand": "all-reduce deferred by hand", "window_by_hand": "window by hand"}
-    gated = {"replica": "gradgate, window_replica", "window": "gradgate, window"}
+    by_hand = {"replica_by_hand": "replica by hand", "window_by_hand": "window by hand"}
+    gated = {"replica": "window_replica", "window": "window"}
     return rows.replicated(*measured, "HSDP", by_hand, gated, 1.60)
 
 
 @needs_torch
 def ddp(context: Context) -> list[Row]:
-    options = {"layers": 8, "width": 512, "batch": 256, "share": SHARE, "rate": 8e8}
+    options = {"layers": 8, "width": context.rounds(512, 256), "batch": 256, "share": SHARE, "rate": 8e8}
     measured = on_two_nodes(context, "ddp", 1, {**options, **turns(context, 12)})
     if isinstance(measured, Row):
         return [measured]
-    return rows.replicated(*measured, "DDP", {"by_hand": "no_sync by hand"}, {"window": "gradgate, window"}, None)
+    return rows.replicated(*measured, "DDP", {"by_hand": "no_sync by hand"}, {"window": "window"}, None)
 
 
 @needs_torch
 def fsdp(context: Context) -> list[Row]:
-    options = {"layers": 8, "width": 512, "batch": 256, "share": (1.6, 2.4), "rate": 8e8}
+    options = {"layers": 8, "width": context.rounds(512, 256), "batch": 256, "share": (1.6, 2.4), "rate": 8e8}
     measured = on_two_nodes(context, "fsdp", 1, {**options, **turns(context, 10)})
     return [measured] if isinstance(measured, Row) else rows.kept(*measured)
 
 
 def turns(context: Context, full: int) -> dict[str, int]:
-    return {"rounds": context.rounds(full, 2), "calibration_rounds": context.rounds(3, 1), "calibrations": context.rounds(8, 3)}
+    return {"rounds": context.rounds(full, 2), "calibration_rounds": context.rounds(3, 1), "calibrations": context.rounds(6, 2)}
 
 
 @needs_torch
@@ -200,7 +200,7 @@ def training(context: Context) -> list[Row]:
 
 @needs_torch
 def memory(context: Context) -> list[Row]:
-    options = {"layers": 16, "width": 768, "batch": 8}
+    options = {"layers": 16, "width": context.rounds(768, 384), "batch": 8}
     _, single = launcher(context).launch("memory", options, launch.Place(None, 4), {}, RETURNING)
     names = {
         "every": "every micro-step",
