@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .options import Options
 
-_attached: dict[str, int] = {}  # last attachment of this process by the ranks of its group: the same on all of them
+_attached: dict[str, int] = {}  # attachments of this process by the ranks of the group, and by name: the same on all of them
 
 
 def attach(
@@ -140,11 +140,18 @@ def _find(
     return found, notes
 
 
+def _count(what: str) -> int:
+    """How often it has been asked for before."""
+    before = _attached.get(what, 0)
+    _attached[what] = before + 1
+    return before
+
+
 def _ledger(job: Job, group: ProcessGroup | None) -> Ledger:
     options = job.options
     ranks = dist.get_process_group_ranks(group) if group is not None else [0]
     world, members = len(ranks), ",".join(map(str, ranks))
-    ordinal = _attached[members] = _attached.get(members, -1) + 1
+    ordinal, again = _count(members), _count(f"{members} as {options.job}")
     store: Any = None
     if world > 1:
         whole = world == dist.get_world_size()
@@ -160,7 +167,7 @@ def _ledger(job: Job, group: ProcessGroup | None) -> Ledger:
         roles=job.roles if world > 1 else 0,
         store=store,
         job_name=options.job,
-        scope="" if ordinal == 0 else f"#{ordinal + 1}",
+        scope=f"#{again + 1}" if again else "",
         facts=job.facts(),
         deadline_s=options.deadline_s,
         handshake_deadline_s=options.handshake_deadline_s,
