@@ -76,8 +76,7 @@ def tell_differences(window: Window, verdict: Verdict) -> None:
 
 def drop(window: Window) -> None:
     """Throws the window's gradients away, deferred ones included."""
-    if window.enforcing:
-        for adapter in window.adapters:
-            adapter.discard()
+    for adapter in window.adapters:
+        adapter.discard()
     for parameter in window.job.parameters:
         parameter.grad = None

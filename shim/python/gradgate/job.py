@@ -79,6 +79,10 @@ class Job:
         """With the ledger there: applies what has an effect, and tells what has none."""
         self.enforcement = ENFORCEMENTS[self.ledger.enforcement]
         self.enforcing = self.enforcement == "enforce"
+        alone = all(adapter.kind == "plain" for adapter in self.adapters)  # then nobody else reduces
+        self.driven = self.adapters if self.enforcing or alone else []
+        if not self.enforcing:
+            self.mode = "every_micro_step"
         for reason, text in self._notes:
             self.ledger.warn(reason, text)
         for adapter in self.adapters:
@@ -88,7 +92,7 @@ class Job:
                 if nothing is not None:
                     self.ledger.warn(nothing.reason, nothing.text)
                     given[option] = None
-            if self.enforcing:
+            if self.driven:
                 adapter.configure(keep_params=self.ladder.keep, **given)
         self._check_gloo()
 
@@ -126,6 +130,7 @@ class Job:
         self.unsettled = False
         self.learn_sizes()
         if not self.enforcing:
+            self.micro_step.open_plan = Plan.REDUCE
             return
         if self.mode != self.ladder.mode or self._keep != self.ladder.keep:
             self._take_rung()

@@ -25,9 +25,8 @@ class MicroStep:
         self._window = window
         self._begin = window.begin
         self._end = window.end
-        adapters = window.adapters if window.enforcing else []
-        self._arms = tuple(adapter.arm for adapter in adapters)
-        self._disarms = tuple(window.job.disarm(adapter) for adapter in adapters)
+        self._arms = tuple(adapter.arm for adapter in window.adapters)
+        self._disarms = tuple(window.job.disarm(adapter) for adapter in window.adapters)
         self.open_plan = Plan.ACCUMULATE
         self.last = BY_COUNT
         self.items: int | None = None

@@ -33,10 +33,9 @@ class Window:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.adapters = job.adapters
+        self.adapters = job.driven
         self.ledger = job.ledger
         self.agreement: Agreement | None = job.agreement
-        self.enforcing = job.enforcing
         self.begin, self.end = job.tap.steps(job.ledger)
         self.attention = True
         self.inside = False  # a micro-step is open
@@ -111,7 +110,7 @@ class Window:
         self.job.tap.on_first_gradient(self.ledger, None)
         self.job.tap.raise_error(self.ledger)
         try:
-            if self.enforcing and not self.discarding:
+            if not self.discarding:
                 for adapter in self.adapters:
                     adapter.check()
         except Unreduced as unreduced:
@@ -121,9 +120,8 @@ class Window:
 
     def micro_step_failed(self, error: BaseException) -> None:
         """An exception left the micro-step: the window is as before it, unless collectives have been issued."""
-        if self.enforcing:
-            for adapter in self.adapters:
-                adapter.disarm()
+        for adapter in self.adapters:
+            adapter.disarm()
         begun = self.closing and (self.ledger.issued() > 0 or (self.agreement is not None and self.agreement.issued))
         self.closing = self.inside = False
         self.job.tap.on_first_gradient(self.ledger, None)
@@ -152,7 +150,7 @@ class Window:
                 self.ledger.window_close(stepped=False, failed=True)
                 raise
         brought = verdict.max_micro_steps > 0
-        if brought and self.enforcing:
+        if brought:
             closing.reduce_the_rest(self, verdict, in_time)
         sums = division.sums(self.job, self) if verdict.any_sums else None
         closing.tell_differences(self, verdict)
