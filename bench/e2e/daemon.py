@@ -9,8 +9,8 @@ import gradgate
 import torch
 import torch.distributed as dist
 from loopback import repeat
+from loops import Trainer, model
 from torch.nn.parallel import DistributedDataParallel
-from trainers import Trainer, model
 
 LINK_S = 20
 

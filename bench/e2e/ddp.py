@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import gradgate
+from loops import Trainer, calibrate, model
 from torch.nn.parallel import DistributedDataParallel
-from trainers import Trainer, calibrate, model
 
 
 def run(bench: Any) -> None:

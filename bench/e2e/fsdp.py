@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from hsdp import attached, sharded
+from loops import calibrate
 from torch.distributed.device_mesh import init_device_mesh
-from trainers import calibrate
 
 
 def run(bench: Any) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import gradgate
+from loops import Trainer, calibrate, model
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from trainers import Trainer, calibrate, model
 
 
 def sharded(options: dict[str, Any], mesh: DeviceMesh) -> Trainer:

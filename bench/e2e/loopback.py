@@ -7,10 +7,10 @@ from typing import Any
 
 import gradgate
 import torch
+from loops import Trainer, model
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-from trainers import Trainer, model
 
 NEVER = 2**20  # micro-steps of a window that does not end here
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [path for path in (str(HERE), str(HERE.parent)) if path not in sys.path]
 import figures  # noqa: E402
-import launch  # noqa: E402
 import net  # noqa: E402
+import predicted  # noqa: E402
 import processes  # noqa: E402
+import ranks  # noqa: E402
 import report  # noqa: E402
-import rows  # noqa: E402
 from figures import Row, Series  # noqa: E402
 from measure import Context  # noqa: E402
 
@@ -44,8 +44,8 @@ def needs_torch(section: Callable[[Context], list[Row]]) -> Callable[[Context], 
     return or_skipped
 
 
-def launcher(context: Context) -> launch.Launcher:
-    return launch.Launcher(context.torch_python, context.build_dir)
+def launcher(context: Context) -> ranks.Launcher:
+    return ranks.Launcher(context.torch_python, context.build_dir)
 
 
 def on_two_nodes(
@@ -57,7 +57,7 @@ def on_two_nodes(
         return figures.skipped(f"{job}, two nodes", why)
     with net.Nodes() as nodes:
         answers = {"rate": lambda rate: nodes.rate(float(rate))}
-        return launcher(context).launch(job, options, launch.Place(nodes, ranks_per_node), answers)
+        return launcher(context).launch(job, options, ranks.Place(nodes, ranks_per_node), answers)
 
 
 @needs_torch
@@ -68,7 +68,7 @@ def hsdp(context: Context) -> list[Row]:
         return [measured]
     by_hand = {"replica_by_hand": "replica by hand", "window_by_hand": "window by hand"}
     gated = {"replica": "window_replica", "window": "window"}
-    return rows.replicated(*measured, "HSDP", by_hand, gated, 1.60)
+    return predicted.replicated(*measured, "HSDP", by_hand, gated, 1.60)
 
 
 @needs_torch
@@ -77,14 +77,14 @@ def ddp(context: Context) -> list[Row]:
     measured = on_two_nodes(context, "ddp", 1, {**options, **turns(context, 12)})
     if isinstance(measured, Row):
         return [measured]
-    return rows.replicated(*measured, "DDP", {"by_hand": "no_sync by hand"}, {"window": "window"}, None)
+    return predicted.replicated(*measured, "DDP", {"by_hand": "no_sync by hand"}, {"window": "window"}, None)
 
 
 @needs_torch
 def fsdp(context: Context) -> list[Row]:
     options = {"layers": 8, "width": context.rounds(512, 256), "batch": 256, "share": (1.6, 2.4), "rate": 8e8}
     measured = on_two_nodes(context, "fsdp", 1, {**options, **turns(context, 10)})
-    return [measured] if isinstance(measured, Row) else rows.kept(*measured)
+    return [measured] if isinstance(measured, Row) else predicted.kept(*measured)
 
 
 def turns(context: Context, full: int) -> dict[str, int]:
@@ -98,7 +98,7 @@ def loopback(context: Context) -> list[Row]:
         {"name": "short", "layers": 4, "width": 128, "batch": 96, "rounds": context.rounds(400, 20), "times": 2},
     ]
     options = {"sizes": sizes, "micro_steps": 500, "micro_step_rounds": context.rounds(200, 30)}
-    told, single = launcher(context).launch("loopback", options, launch.Place(None, 2), {})
+    told, single = launcher(context).launch("loopback", options, ranks.Place(None, 2), {})
     found = micro_steps(told, single["with_times"])
     for name in ("long", "short"):
         by_hand, gated = told[f"{name}_by_hand"], told[f"{name}_gradgate"]
@@ -189,7 +189,7 @@ def training(context: Context) -> list[Row]:
     options = {"layers": 4, "width": 128, "batch": 96, "times": context.rounds(20, 5), "rounds": context.rounds(12, 2)}
     with restarted(context) as (daemon, directory):
         answers = {"daemon": daemon.become}
-        told, _ = launcher(context).launch("daemon", options, launch.Place(None, 2), answers, {"GRADGATE_DIR": directory})
+        told, _ = launcher(context).launch("daemon", options, ranks.Place(None, 2), answers, {"GRADGATE_DIR": directory})
     alive = told["alive"]
     found = [figures.told("training, daemon alive", f"{alive.median:.3g} ms", alive.median, figures.noise(alive))]
     for state in ("stopped", "killed"):
@@ -201,7 +201,7 @@ def training(context: Context) -> list[Row]:
 @needs_torch
 def memory(context: Context) -> list[Row]:
     options = {"layers": 16, "width": context.rounds(768, 384), "batch": 8}
-    _, single = launcher(context).launch("memory", options, launch.Place(None, 4), {}, RETURNING)
+    _, single = launcher(context).launch("memory", options, ranks.Place(None, 4), {}, RETURNING)
     names = {
         "every": "every micro-step",
         "replica_by_hand": "all-reduce deferred by hand",
