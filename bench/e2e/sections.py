@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [path for path in (str(HERE), str(HERE.parent)) if path not in sys.path]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "examples/demo")]
 import figures  # noqa: E402
 import net  # noqa: E402
 import predicted  # noqa: E402
