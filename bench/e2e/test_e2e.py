@@ -13,7 +13,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import net  # noqa: E402
 import predicted  # noqa: E402
+import sections  # noqa: E402
 from figures import Row, Series  # noqa: E402
+from measure import Context  # noqa: E402
 
 
 def series(milliseconds: float, noise: float = 0.001) -> Series:
@@ -60,6 +62,19 @@ class Models(unittest.TestCase):
             self.assertAlmostEqual(found["FSDP2 the model, N·c + a + g"].value or 0, 520, 0)
             self.assertEqual(found["FSDP2 all-gathers forward, backward"].measured, "0.050 s, 0.060 s")
             self.assertEqual(found["FSDP2 kept, of the model's gain"].verdict, verdict)
+
+
+class Skipping(unittest.TestCase):
+    def test_no_nodes_is_told(self) -> None:
+        with mock.patch.object(net, "unavailable", return_value="network namespaces need root"):
+            row = sections.on_two_nodes(Context(HERE, True, sys.executable), "hsdp", 2, {})
+        assert isinstance(row, Row)
+        self.assertEqual((row.verdict, row.measured), ("skipped", "network namespaces need root"))
+
+    def test_no_torch_is_told(self) -> None:
+        for _, section in sections.PART.sections.values():
+            (row,) = section(Context(HERE, True, "/nowhere/python"))
+            self.assertEqual((row.verdict, row.measured), ("skipped", "no torch in /nowhere/python"))
 
 
 UNAVAILABLE = net.unavailable()
