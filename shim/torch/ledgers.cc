@@ -45,12 +45,8 @@ bool Ledgers::SetRole(gg_ledger* ledger, const std::string& group, gg_group role
   MutexLock lock(mutex_);
   if (Find(ledger) == nullptr) return false;
   auto& roles = groups_[group].roles;
-  const auto known = std::find_if(roles.begin(), roles.end(), [=](const auto& r) { return r.first == ledger; });
-  if (known == roles.end()) {
-    roles.emplace_back(ledger, role);
-  } else {
-    known->second = role;
-  }
+  const std::pair added{ledger, role};
+  if (std::find(roles.begin(), roles.end(), added) == roles.end()) roles.push_back(added);
   return true;
 }
 
@@ -74,22 +70,34 @@ void Ledgers::Arm(gg_ledger* ledger, bool armed) {
   if (Binding* binding = Find(ledger)) binding->armed = armed;
 }
 
-Ledgers::Binding* Ledgers::Choose(const Group* group, gg_group* role) {
+namespace {
+
+// Whether an operation of this kind carries gradients in a group of that role.
+bool Reduces(gg_op op, gg_group role) {
+  return (op == GG_OP_ALL_REDUCE && (role == GG_GROUP_DP || role == GG_GROUP_REPLICATE)) ||
+         (op == GG_OP_REDUCE_SCATTER && role == GG_GROUP_SHARD);
+}
+
+}  // namespace
+
+Ledgers::Binding* Ledgers::Choose(const Group* group, gg_op op, gg_group* role) {
   *role = GG_GROUP_OTHER;
   if (group != nullptr && !group->roles.empty()) {
-    gg_ledger* const active = active_.load(std::memory_order_relaxed);
-    auto chosen = std::find_if(group->roles.begin(), group->roles.end(), [=](const auto& r) { return r.first == active; });
-    if (chosen == group->roles.end()) chosen = group->roles.begin();
-    *role = chosen->second;
-    return Find(chosen->first);
+    const auto& roles = group->roles;
+    gg_ledger* ledger = active_.load(std::memory_order_relaxed);
+    if (std::none_of(roles.begin(), roles.end(), [=](const auto& r) { return r.first == ledger; }))
+      ledger = roles.front().first;
+    const auto first = std::find_if(roles.begin(), roles.end(), [=](const auto& r) { return r.first == ledger; });
+    const auto fits =
+        std::find_if(first, roles.end(), [=](const auto& r) { return r.first == ledger && Reduces(op, r.second); });
+    *role = (fits == roles.end() ? first : fits)->second;
+    return Find(ledger);
   }
   return bindings_.empty() ? nullptr : &bindings_.front();
 }
 
 bool Ledgers::IsGradient(const Binding& binding, gg_group role, const Call& call, bool (*reducing)()) {
-  const bool reduces = (call.op == GG_OP_ALL_REDUCE && (role == GG_GROUP_DP || role == GG_GROUP_REPLICATE)) ||
-                       (call.op == GG_OP_REDUCE_SCATTER && role == GG_GROUP_SHARD);
-  if (!reduces || !call.real || !reducing()) return false;
+  if (!Reduces(call.op, role) || !call.real || !reducing()) return false;
   return binding.any_size || std::binary_search(binding.sizes.begin(), binding.sizes.end(), call.element_count);
 }
 
@@ -98,7 +106,7 @@ Issue Ledgers::Issued(const std::string& group, const Call& call, bool (*reducin
   const auto known = groups_.find(group);
   const Group* const found = known == groups_.end() ? nullptr : &known->second;
   Issue issue;
-  Binding* const binding = Choose(found, &issue.role);
+  Binding* const binding = Choose(found, call.op, &issue.role);
   if (binding == nullptr) return issue;
   if (found != nullptr && found->ours) {
     issue.traffic = GG_TRAFFIC_OURS;

@@ -51,7 +51,8 @@ class Ledgers {
   // Setup calls. `ledger` identifies; Bind of one that is bound begins anew.
   void Bind(gg_ledger* ledger, IssuedFunction issued, DoneFunction done) GG_EXCLUDES(mutex_);
   void Unbind(gg_ledger* ledger) GG_EXCLUDES(mutex_);  // when it returns nothing more reaches the ledger
-  bool SetRole(gg_ledger* ledger, const std::string& group, gg_group role) GG_EXCLUDES(mutex_);  // false: not bound
+  // One group may have several roles: FSDP and an unwrapped part may use the same. False: not bound.
+  bool SetRole(gg_ledger* ledger, const std::string& group, gg_group role) GG_EXCLUDES(mutex_);
   void SetOurs(const std::string& group) GG_EXCLUDES(mutex_);
   bool SetSizes(gg_ledger* ledger, std::vector<int64_t> sizes, bool any_size) GG_EXCLUDES(mutex_);
   void Arm(gg_ledger* ledger, bool armed) GG_EXCLUDES(mutex_);  // stop before its next gradient collective, once
@@ -88,7 +89,7 @@ class Ledgers {
   static bool Watch();
 
   Binding* Find(gg_ledger* ledger) GG_REQUIRES(mutex_);
-  Binding* Choose(const Group* group, gg_group* role) GG_REQUIRES(mutex_);
+  Binding* Choose(const Group* group, gg_op op, gg_group* role) GG_REQUIRES(mutex_);
   static bool IsGradient(const Binding& binding, gg_group role, const Call& call, bool (*reducing)());
 
   static std::atomic<Ledgers*> instance_;

@@ -67,7 +67,9 @@ class PythonTap(Tap):
                 self._outstanding.append(entry)
 
     def role(self, ledger: LedgerLike, group_name: str, role: int) -> None:
-        self._bindings[ledger.handle].roles[group_name] = Role(role)
+        roles = self._bindings[ledger.handle].roles.setdefault(group_name, [])
+        if role not in roles:
+            roles.append(Role(role))
 
     def ours(self, group_name: str) -> None:
         self._ours.add(group_name)
@@ -154,7 +156,8 @@ class PythonTap(Tap):
             binding = self._binding(name)
             if binding is None:
                 return None
-            role = binding.roles.get(name, Role.OTHER)
+            roles = binding.roles.get(name) or [Role.OTHER]
+            role = next((r for r in roles if r in GRADIENT.get(operator.op, ())), roles[0])
             traffic = Traffic.OURS if name in self._ours else self._traffic(binding, role, operator.op, tensors)
             if traffic is Traffic.GRADIENT and binding.armed:
                 binding.armed = False

@@ -28,7 +28,7 @@ class How(Enum):
 class Binding:
     ledger: LedgerLike
     handle: int
-    roles: dict[str, Role] = field(default_factory=dict)
+    roles: dict[str, list[Role]] = field(default_factory=dict)  # by group; one group may have several
     sizes: frozenset[int] | None = None
     armed: bool = False  # a callback waits for the next gradient collective
 

@@ -104,6 +104,10 @@ def ladder(adapters: list[Adapter], options: Options, notes: list[tuple[str, str
                 keep = False
             elif mode == "window_replica":
                 mode = "every_micro_step" if any(g.role == Role.SHARD for a in adapters for g in a.groups()) else "window"
+    for adapter in adapters:
+        nothing = adapter.no_effect("mode", "window_replica")
+        if nothing is not None and nothing.reason == "shards_nothing" and (nothing.reason, nothing.text) not in notes:
+            notes.append((nothing.reason, nothing.text))
     roles = {g.role for a in adapters for g in a.groups()}
     parameter = next((p for a in adapters for p in a.parameters()), None)
     device = parameter.device if parameter is not None else torch.device("cpu")

@@ -1,6 +1,7 @@
 """Guards around the step: whatever reads gradients as reduced finds them reduced, or is refused by name.
 
     optimizer.step()         a step pre-hook; with a closure the check runs after the closure's backward
+    optimizer.zero_grad()    replaced on the instance: what a wrapper has deferred goes with what p.grad shows
     GradScaler.unscale_      patched on the class while anything is attached
     clip_grad_norm_, _value_ replaced where modules have them by name while anything is attached
 
@@ -34,6 +35,9 @@ class Guards:
         self._optimizers = optimizers
         self._seen = {id(optimizer): -1 for optimizer in optimizers}  # micro-steps at its last step
         self._handles = [optimizer.register_step_pre_hook(self._before_step) for optimizer in optimizers]
+        self._former = {id(optimizer): optimizer.__dict__.get("zero_grad") for optimizer in optimizers}
+        for optimizer in optimizers:
+            optimizer.zero_grad = self._zeroing(optimizer.zero_grad)  # type: ignore[method-assign]
         self._ids = [id(p) for p in window.job.parameters]
         if not _windows_of_optimizer:
             _patch()
@@ -73,10 +77,23 @@ class Guards:
         self._seen[id(optimizer)] = micro_steps
         window.stepping()
 
+    def _zeroing(self, original: Callable[..., None]) -> Callable[..., None]:
+        window = self._window
+
+        @functools.wraps(original)
+        def zero_grad(*args: Any, **kwargs: Any) -> None:
+            original(*args, **kwargs)
+            window.zeroed()
+
+        return zero_grad
+
     def close(self) -> None:
         for handle in self._handles:
             handle.remove()
         for optimizer in self._optimizers:
+            optimizer.__dict__.pop("zero_grad", None)
+            if self._former[id(optimizer)] is not None:
+                optimizer.zero_grad = self._former[id(optimizer)]
             _windows_of_optimizer.pop(id(optimizer), None)
         for i in self._ids:
             _windows_of_parameter.pop(i, None)

@@ -65,7 +65,7 @@ class Tap:
         """Nothing more reaches `ledger` once this returns; what is in flight is dropped. Twice is fine."""
 
     def role(self, ledger: LedgerLike, group_name: str, role: int) -> None:
-        """What a process group is for: a gradgate.adapters.base.Role."""
+        """What a process group is for, a gradgate.adapters.base.Role; one may be for several."""
 
     def ours(self, group_name: str) -> None:
         """Whatever runs on this group is gradgate's own."""

@@ -230,6 +230,12 @@ class Window:
         if what not in ("optimizer.step", "flush"):
             self.mended_by = what if self.job.accumulate and self.closed_size < self.job.accumulate else ""
 
+    def zeroed(self) -> None:
+        """Gradients were thrown away by the loop; in the middle of a window the deferred ones go as well."""
+        if self.micro_steps and not self.closed and not self.inside:
+            for adapter in self.adapters:
+                adapter.discard()
+
     def stepping(self) -> None:
         """The optimizer steps now."""
         self.require_reduced("optimizer.step")

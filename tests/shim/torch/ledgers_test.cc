@@ -79,6 +79,15 @@ TEST_F(LedgersTest, AGradientIsAReductionOfItsRoleInsideABackward) {
   EXPECT_EQ(Traffic("dp", integers), GG_TRAFFIC_OTHER);
 }
 
+TEST_F(LedgersTest, AGroupWithSeveralRolesHasTheOneThatTheOperationReduces) {
+  ledgers_.SetRole(one_.handle(), "world", GG_GROUP_SHARD);
+  ledgers_.SetRole(one_.handle(), "world", GG_GROUP_DP);
+  EXPECT_EQ(Traffic("world", ReduceScatter()), GG_TRAFFIC_GRADIENT);
+  EXPECT_EQ(Traffic("world", AllReduce()), GG_TRAFFIC_GRADIENT);
+  EXPECT_THAT(one_.issued, ElementsAre(std::tuple(GG_GROUP_SHARD, GG_OP_REDUCE_SCATTER, GG_TRAFFIC_GRADIENT, 40u),
+                                       std::tuple(GG_GROUP_DP, GG_OP_ALL_REDUCE, GG_TRAFFIC_GRADIENT, 40u)));
+}
+
 TEST_F(LedgersTest, SizesTellBucketsFromWhatLayersReduce) {
   ledgers_.SetRole(one_.handle(), "dp", GG_GROUP_DP);
   ledgers_.SetSizes(one_.handle(), {20, 10}, false);
