@@ -299,7 +299,9 @@ TEST(Ledger, ObservedWindowNeverClosesByCount) {
 TEST(Ledger, AutoBeginsWithTheLeastMemoryAndMovesBetweenWindows) {
   const std::pair<uint32_t, SyncMode> rows[] = {
       {kDpRole, SyncMode::kWindow}, {kHsdpRoles, SyncMode::kWindowReplica}, {RoleBit(kShard), SyncMode::kEveryMicroStep}};
-  for (const auto& [roles, first] : rows) {
+  for (const auto& row : rows) {
+    const uint32_t roles = row.first;
+    const SyncMode first = row.second;
     LedgerJob job(2);
     job.Run(
         [&](uint32_t, LedgerOptions& o) {
