@@ -1,9 +1,9 @@
-"""Rows: what ranks do, and what each of them should have then. All rows of a file with as many ranks share one launch.
+"""Rows: what ranks do, and what each of them should have then. All rows of a test file with as many ranks share one launch.
 
     @row(gradients=[55.0], gradient={"all_reduce": 1}, at=[0, 0, 0, 2])
     def t2_once_per_window(rank: int, world: int) -> dict[str, Any]: ...        # returns at least the keys that are expected
 
-    test_row = rows.tests(__file__, __name__)
+    test_row = rows.tests(__file__, "moment_rows", "wrapper_rows")       # the modules that declare rows
 
 Expected values are compared on every rank, and so are equal on all of them; Each(a, b) has one for each rank, Says(...) a text's parts.
 A row that raises ends its launch; the rows behind it are launched again, so that each failure is told by itself.
@@ -12,6 +12,9 @@ A row that raises ends its launch; the rows behind it are launched again, so tha
 from __future__ import annotations
 
 import contextlib
+import importlib
+import inspect
+import os
 import pathlib
 import pickle
 import tempfile
@@ -40,7 +43,7 @@ class Says(tuple[str, ...]):
         return super().__new__(cls, parts)
 
     def fits(self, text: Any) -> bool:
-        whole, at = "\n".join(map(str, text)) if isinstance(text, (list, tuple)) else str(text), 0
+        whole, at = "\n".join(map(str, text)) if isinstance(text, list | tuple) else str(text), 0
         for part in self:
             found = whole.find(part, at)
             if found < 0:
@@ -53,13 +56,14 @@ class Near(float):
     """A number that is right within 1e-6."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, (int, float)) and abs(float(self) - other) < 1e-6
+        return isinstance(other, int | float) and abs(float(self) - other) < 1e-6
 
     __hash__ = float.__hash__
 
 
 @dataclass
 class Row:
+    path: str
     name: str
     world: int
     env: tuple[tuple[str, str], ...]
@@ -76,19 +80,18 @@ def row(
     """Declares a function of (rank, world) as a row, run on `world` ranks with `env`, and with or without a default process group."""
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        name = function.__name__
-        _rows.setdefault(function.__module__, {})[name] = Row(name, world, tuple(sorted((env or {}).items())), group, expected)
+        name, path = function.__name__, os.path.abspath(inspect.getsourcefile(function) or "")
+        _rows.setdefault(function.__module__, {})[name] = Row(path, name, world, tuple(sorted((env or {}).items())), group, expected)
         return function
 
     return declare
 
 
-def worker(rank: int, world: int, path: str, names: list[str], folder: str) -> None:
+def worker(rank: int, world: int, names: list[tuple[str, str]], folder: str) -> None:
     """Every row in turn; what it returned is written at once, so that rows before a failing one are not lost."""
-    module = launch.module_of(path)
-    for name in names:
+    for path, name in names:
         try:
-            result: Any = getattr(module, name)(rank, world)
+            result: Any = getattr(launch.module_of(path), name)(rank, world)
         except BaseException:
             print(f"row {name} raised", flush=True)
             raise
@@ -97,19 +100,21 @@ def worker(rank: int, world: int, path: str, names: list[str], folder: str) -> N
         target.with_suffix(f".{rank}.new").rename(target)
 
 
-def launch_rows(path: str, rows: list[Row]) -> dict[str, Any]:
+def launch_rows(chosen: list[Row]) -> dict[str, Any]:
     """{name: results by rank, or a text that says how the row failed}."""
     results: dict[str, Any] = {}
-    for kind in sorted({(one.world, one.env, one.group) for one in rows}):
-        left = [one.name for one in rows if (one.world, one.env, one.group) == kind]
+    for kind in sorted({(one.world, one.env, one.group) for one in chosen}):
+        left = [one for one in chosen if (one.world, one.env, one.group) == kind]
         while left:
             with tempfile.TemporaryDirectory(prefix="gradgate-rows-") as folder:
-                arguments = (path, left, folder)
+                arguments = ([(one.path, one.name) for one in left], folder)
                 outcomes = launch.launch(worker, kind[0], args=arguments, timeout=TIMEOUT_S, env=dict(kind[1]), group=kind[2])
-                while left and (done := _read(folder, left[0], kind[0])) is not None:
-                    results[left.pop(0)] = done
+                while left and (done := _read(folder, left[0].name, kind[0])) is not None:
+                    results[left.pop(0).name] = done
             if left:
-                results[left.pop(0)] = "\n".join(f"--- rank {o.rank}: {o.error or 'returned'}\n{o.output[-KEPT_OUTPUT:]}" for o in outcomes)
+                results[left.pop(0).name] = "\n".join(
+                    f"--- rank {o.rank}: {o.error or 'returned'}\n{o.output[-KEPT_OUTPUT:]}" for o in outcomes
+                )
             elif any(outcome.error for outcome in outcomes):
                 pytest.fail("the ranks did not end well:\n" + "\n".join(map(str, outcomes)))
     return results
@@ -134,17 +139,20 @@ def check(one: Row, results: Any) -> None:
             assert fits, f"rank {rank}: {key} is {got!r}, not {want!r}; all: { {k: v for k, v in result.items() if k != key} }"
 
 
-def tests(path: str, module: str) -> Any:
-    """The test of a file's rows, parametrized; one launch for each number of ranks, of the rows that this session selected."""
-    found = _rows.get(module, {})
+def tests(path: str, *modules: str) -> Any:
+    """The test of a file's rows, parametrized. One launch for each number of ranks and environment, of what this session selected."""
+    found: dict[str, Row] = {}
+    for module in modules:
+        importlib.import_module(module)
+        assert not found.keys() & _rows[module].keys(), "two rows have one name"
+        found.update(_rows[module])
     cache: dict[str, Any] = {}
 
     @pytest.mark.parametrize("name", list(found))
     def test_row(name: str, request: pytest.FixtureRequest) -> None:
         if name not in cache:
-            items = [item for item in request.session.items if getattr(item, "originalname", "") == "test_row" and str(item.path) == path]
-            chosen = [found[n] for item in items if (n := item.callspec.params["name"]) in found]  # type: ignore[attr-defined]
-            cache.update(launch_rows(path, chosen))
+            items: list[Any] = [item for item in request.session.items if str(item.path) == path]
+            cache.update(launch_rows([found[item.callspec.params["name"]] for item in items if item.originalname == "test_row"]))
         check(found[name], cache[name])
 
     return test_row
@@ -160,4 +168,3 @@ def refused(*kinds: type[BaseException]) -> Iterator[list[str]]:
         texts.append("\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])]))
     else:
         texts.append("")
-

@@ -30,7 +30,7 @@ class Unit(nn.Module):
         self.w = nn.Parameter(torch.zeros(size, dtype=dtype))
 
     def forward(self, c: float) -> torch.Tensor:
-        return c * self.w.sum()
+        return torch.mul(self.w.sum(), c)
 
 
 class Units(nn.Module):
@@ -42,10 +42,10 @@ class Units(nn.Module):
 
     def forward(self, c: float, use: Sequence[int] | None = None) -> torch.Tensor:
         chosen = [self.units[i] for i in (range(len(self.units)) if use is None else use)]
-        return sum((unit(c) for unit in chosen[1:]), chosen[0](c))
+        return torch.as_tensor(sum(unit(c) for unit in chosen))
 
 
-def ddp(model: nn.Module | None = None, *, buckets: bool = False, **options: Any) -> nn.parallel.DistributedDataParallel:
+def ddp(model: nn.Module | None = None, *, buckets: bool = False, **options: Any) -> Any:
     """`buckets`: one bucket for each parameter, from the second window on."""
     if buckets:
         options["bucket_cap_mb"] = 1e-5
@@ -59,7 +59,7 @@ def mesh(*shape: int) -> Any:
     return dist.device_mesh.init_device_mesh("cpu", shape, mesh_dim_names=names)
 
 
-def fsdp(model: Units | None = None, shape: tuple[int, ...] | None = None, **options: Any) -> Any:
+def fsdp(model: Any = None, shape: tuple[int, ...] | None = None, **options: Any) -> Any:
     """fully_shard on each unit and on the whole; the parameter groups are the units."""
     model = Units() if model is None else model
     options["mesh"] = mesh(*(shape or (dist.get_world_size(),)))
@@ -69,7 +69,7 @@ def fsdp(model: Units | None = None, shape: tuple[int, ...] | None = None, **opt
     return fully_shard(model, **options)
 
 
-def local(tensor: torch.Tensor) -> torch.Tensor:
+def local(tensor: Any) -> Any:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
@@ -105,8 +105,8 @@ def less(after: Any, before: Any) -> Any:
     """What has been added to counts in dictionaries; zeros are left out there."""
     if isinstance(after, dict):
         apart = {key: less(value, before.get(key, {} if isinstance(value, dict) else 0)) for key, value in after.items()}
-        return {key: value for key, value in apart.items() if value != 0 or isinstance(after[key], (bool, str))}
-    return after - before if isinstance(after, (int, float)) and not isinstance(after, bool) else after
+        return {key: value for key, value in apart.items() if value != 0 or isinstance(after[key], bool | str)}
+    return after - before if isinstance(after, int | float) and not isinstance(after, bool) else after
 
 
 class Watch:
@@ -135,10 +135,11 @@ class Watch:
 
     def __exit__(self, *error: Any) -> None:
         self._profile.__exit__(*error)
+        results: Any = self._profile.profiler
         if error[0] is not None:
             return
         # Raw events: the parsed ones leave out an event inside another of the same name, as a ballot is that goes ahead of a reduction.
-        events = [(e.name(), e.start_ns(), e.start_ns() + e.duration_ns()) for e in self._profile.profiler.kineto_results.events()]
+        events = [(e.name(), e.start_ns(), e.start_ns() + e.duration_ns()) for e in results.kineto_results.events()]
         issued = [(start, name.removeprefix("c10d::")) for name, start, _ in events if name.startswith("c10d::")]
         issued = [(start, counting.OPERATIONS.get(name, name)) for start, name in issued]
         ranges = {name: (start, end) for name, start, end in events if name.startswith("place ")}
@@ -156,14 +157,27 @@ class Watch:
 
     def seen(self, **more: Any) -> dict[str, Any]:
         numbers = {key: sum(c.get(key, 0) for c in self.changes) for key in NUMBERS}
-        groups = {"profiler": self.profiler, "gradgate": self._sum("collectives"), "gradient": self._sum("gradient"), "ours": self._sum("ours")}
+        groups = {
+            "profiler": self.profiler,
+            "gradgate": self._sum("collectives"),
+            "gradient": self._sum("gradient"),
+            "ours": self._sum("ours"),
+        }
         told = {reason: text for after in self.after for reason, text in after["told"].items()}
-        return {**groups, **numbers, "at": [sum(place.values()) for place in self.by_place], "by_place": self.by_place, "told": sorted(told), "texts": sorted(told.values()), **more}
+        return {
+            **groups,
+            **numbers,
+            "at": [sum(place.values()) for place in self.by_place],
+            "by_place": self.by_place,
+            "told": sorted(told),
+            "texts": sorted(told.values()),
+            **more,
+        }
 
 
 NUMBERS = (
-    "windows windows_full windows_partial windows_empty windows_late windows_unstepped windows_mismatched windows_disagreed micro_steps steps "
-    "items reductions reductions_intended suppressed late"
+    "windows windows_full windows_partial windows_empty windows_late windows_unstepped windows_mismatched windows_disagreed "
+    "micro_steps steps items reductions reductions_intended suppressed late"
 ).split()
 
 
