@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import atexit
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -101,6 +102,7 @@ def attach(
     except BaseException:
         result.close()
         raise
+    atexit.register(result.at_exit)
     window = Window(result)
     result.window = window
     result.guards = Guards(window, optimizers)
@@ -188,6 +190,7 @@ def _start(job: Job) -> None:
     for adapter in job.adapters:
         for one in adapter.groups():
             tap.role(ledger, one.process_group.group_name, one.role)
+    job.learn_sizes()
     if job.agreement is not None:
         for adapter in job.adapters:
             adapter.agree = job.agreement.maximum
