@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import hashlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import auto, parity
 from .adapters.base import Plan, Role
+from .ledger import GradgateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -205,10 +209,17 @@ class Job:
         """This rank cannot go on alone: the others are told by name."""
         self.ledger.fail(why)
 
+    def at_exit(self) -> None:
+        """A process that ends well without close() is not one that was lost; one that ends by an exception is."""
+        if not self._closed and not hasattr(sys, "last_value"):
+            with contextlib.suppress(GradgateError):
+                self.ledger.close()
+
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
+        atexit.unregister(self.at_exit)
         if self.window is not None:
             self.window.end_of_attachment()
         if self.guards is not None:
