@@ -190,7 +190,6 @@ def _start(job: Job) -> None:
     for adapter in job.adapters:
         for one in adapter.groups():
             tap.role(ledger, one.process_group.group_name, one.role)
-    job.learn_sizes()
     if job.agreement is not None:
         for adapter in job.adapters:
             adapter.agree = job.agreement.maximum
