@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import gradgate
-import torch
+from hsdp import sharded
 from loops import Trainer, model
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 NEVER = 2**20  # micro-steps of a window that does not end here
@@ -57,31 +56,20 @@ def windows(bench: Any, name: str, layers: int, width: int, batch: int, rounds: 
     sync.close()
 
 
-def micro_steps(bench: Any, times: int, rounds: int) -> None:
-    ddp = DistributedDataParallel(model(2, 8))
-    plain = Trainer(ddp, 8, 2, 1)
+def enter_and_exit(bench: Any, name: str, trainer: Trainer, others: dict[str, Any]) -> None:
+    """Suppressed micro-steps with nothing inside, against other contexts."""
     for _ in range(3):  # DDP lays its buckets out anew after the first
-        plain.every()
-    fsdp = Trainer(model(2, 8), 8, 2, 1)
-    fully_shard(fsdp.module, mesh=init_device_mesh("cpu", (2,)))
-    fsdp.optimizer = torch.optim.SGD(fsdp.module.parameters())
-    fsdp.every()
-    on_ddp = gradgate.attach(ddp, plain.optimizer, accumulate=NEVER, mode="window")
-    on_fsdp = gradgate.attach(fsdp.module, fsdp.optimizer, accumulate=NEVER, mode="window")
-    contexts: dict[str, Callable[[], Any]] = {
-        "with_nothing": Nothing,
-        "with_no_sync": ddp.no_sync,
-        "with_ddp": on_ddp.micro_step,
-        "with_fsdp": on_fsdp.micro_step,
-    }
-    bench.figure("with_times", times)
-    bench.measure({name: repeated(context, times) for name, context in contexts.items()}, rounds, warm_up=3)
-    on_ddp.close()
-    on_fsdp.close()
+        trainer.every()
+    times, rounds = bench.options["micro_steps"], bench.options["micro_step_rounds"]
+    with gradgate.attach(trainer.module, trainer.optimizer, accumulate=NEVER, mode="window") as sync:
+        contexts = {f"with_{name}": sync.micro_step, **others}
+        bench.measure({what: repeated(context, times) for what, context in contexts.items()}, rounds, warm_up=3)
 
 
 def run(bench: Any) -> None:
     options = bench.options
-    micro_steps(bench, options["micro_steps"], options["micro_step_rounds"])
+    ddp = DistributedDataParallel(model(2, 8))
+    enter_and_exit(bench, "ddp", Trainer(ddp, 8, 2, 1), {"with_no_sync": ddp.no_sync, "with_nothing": Nothing})
+    enter_and_exit(bench, "fsdp", sharded({"layers": 2, "width": 8, "batch": 2}, init_device_mesh("cpu", (2,))), {})
     for size in options["sizes"]:
         windows(bench, **size)
