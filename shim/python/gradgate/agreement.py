@@ -72,7 +72,7 @@ class Agreement:
     def sum(self, values: Sequence[float]) -> list[float]:
         out = torch.tensor(values, dtype=torch.float64)
         self._wait(dist.all_reduce(out, group=self.group, async_op=True))
-        return out.tolist()  # type: ignore[no-any-return]
+        return out.tolist()
 
     def extremes(self, values: Sequence[int]) -> tuple[list[int], list[int]]:
         """(minimum, maximum) of each value over the ranks."""

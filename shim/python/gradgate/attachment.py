@@ -94,8 +94,8 @@ def attach(
     tap = _tap.load()
     result = Job(options, found, optimizers, tap, notes)
     result.ledger = _ledger(result, job_group)
-    result.settle_options()
     try:
+        result.settle_options()
         if job_group is not None and dist.get_world_size(job_group) > 1:
             result.agreement = Agreement(job_group, result.ledger, options.deadline_s)
         _start(result)
@@ -127,12 +127,14 @@ def _find(
                 if id(parameter) not in known and parameter.requires_grad:
                     known.add(id(parameter))
                     strays.append((f"optimizers[{i}].param_groups[{j}]['params'][{k}] {tuple(parameter.shape)}", parameter))
+    strays = strays if not found or any(p.requires_grad for _, p in strays) else []
     notes = [(one.reason, one.text) for one in _adapters.double_reductions(found)]
     if strays:
         wrapped = bool(found)
         found.append(Plain(strays, group, options.deadline_s, overlap=not wrapped))
         if wrapped and group is not None and dist.get_world_size(group) > 1:
-            names = ", ".join(name for name, _ in strays[:8]) + (f" and {len(strays) - 8} more" if len(strays) > 8 else "")
+            trained = [name for name, p in strays if p.requires_grad]
+            names = ", ".join(trained[:8]) + (f" and {len(trained) - 8} more" if len(trained) > 8 else "")
             text = f"parameters outside every wrapper: {names}. gradgate reduces them itself, at the boundary; wrap or freeze them"
             if options.strict:
                 raise Unreduced(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .adapters.base import Unreduced
-from .ledger import Disagreement
+from .ledger import Disagreement, Vote
 
 if TYPE_CHECKING:
     from .adapters.base import Adapter
@@ -56,19 +56,45 @@ def _warn_without_backward(window: Window, waiting: list[Adapter]) -> None:
         )
 
 
+def vote(window: Window, *, contributes: bool, divisor: int = 0) -> Vote:
+    """What this rank says of its window."""
+    job = window.job
+    return Vote(
+        contributes=contributes,
+        skipped=window.skips,
+        discard=window.discarding,
+        sums=job.always_sums or window.any_items or bool(window.scalars),
+        divisor=divisor,
+        parity=job.parity(),
+        headroom_bytes=job.headroom(),
+        staged=job.discards,
+    )
+
+
+def tell_failure(window: Window, error: BaseException) -> None:
+    """The boundary cannot be tried again: its collectives have begun. Says who is missing, and tells the others why this rank is."""
+    others = window.ledger.missing() if window.agreement is not None else ""
+    if others:
+        error.add_note(f"gradgate: window {window.ledger.window_index}: {others}")
+    window.job.fail(f"{type(error).__name__} in the boundary micro-step: {error}")
+
+
 def tell_differences(window: Window, verdict: Verdict) -> None:
     """Ranks that differ are named on all of them; strict raises Disagreement on all."""
     replicas = window.job.differing_replicas()
-    if window.agreement is None or not (verdict.differs or replicas):
+    unlike = verdict.incompatible or not verdict.staged_equal
+    if window.agreement is None or not (verdict.differs or unlike or replicas):
         return
     unequal = verdict.unequal and not window.job.variable
     parity = verdict.parity_differs or bool(replicas)
-    what = [window.agreement.describe()] if verdict.differs else []
+    what = [window.agreement.describe()] if verdict.differs or unlike else []
     what += [replicas] if replicas else []
     text = f"window {window.ledger.window_index}: ranks differ: {'; '.join(what)}"
     if parity:
         text += ". Their parameters are no longer the same: a step used gradients that were not reduced, or they never were equal"
-    if verdict.incompatible or (window.job.strict and (unequal or parity)):
+    if not verdict.staged_equal:
+        text += ". Some ranks discarded a window after it was reduced, and others stepped on it (staged: how many)"
+    if unlike or (window.job.strict and (unequal or parity)):
         window.job.fail(text)
         raise Disagreement(text)
     window.ledger.warn("parity" if parity else "ranks_disagree" if unequal else "ranks_skipped", text)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .window import Window
 
 MAX_SCALARS = 16
-_ITEMS, _ACTIVE, _DIGEST, _NAMED, _FIRST = range(5)
+_ITEMS, _ACTIVE, _WITHOUT_ITEMS, _DIGEST, _NAMED, _FIRST = range(6)
 
 
 def sums(job: Job, window: Window) -> list[float]:
@@ -28,7 +28,10 @@ def sums(job: Job, window: Window) -> list[float]:
     totals = [float(window.scalars[name][0]) for name in names]
     counts = [float(window.scalars[name][1]) for name in names]
     pad = [0.0] * (MAX_SCALARS - len(names))
-    own = [float(window.items), float(window.micro_steps > window.skips), digest, float(bool(names)), *totals, *pad, *counts, *pad]
+    active = window.micro_steps > window.skips
+    facts = [float(window.items), float(active), float(active and not window.any_items), digest, float(bool(names))]
+    own = [*facts, *totals, *pad, *counts, *pad]
+    window.scalars.clear()
     out = own if job.agreement is None else job.agreement.sum(own)
     if names and out[_DIGEST] != digest * out[_NAMED]:
         job.ledger.warn("means_differ", f"sync.mean: the ranks gave different names; this rank gave {', '.join(names)}. There are no means")
@@ -45,6 +48,9 @@ def scale(job: Job, verdict: Verdict, totals: list[float] | None, divisor: int, 
         if totals[_ITEMS] <= 0:
             where = f"window {job.ledger.window_index} has no items on any rank"
             raise Refused(f"{where}; give items= with each micro-step, and do not step")
+        if totals[_WITHOUT_ITEMS] > 0:
+            where = f"window {job.ledger.window_index}: {totals[_WITHOUT_ITEMS]:.0f} of {totals[_ACTIVE]:.0f} ranks gave no items"
+            raise Refused(f"{where} and the others did, so their losses are not of one kind; give items= on all")
         factor *= world / totals[_ITEMS]
     elif totals is not None and job.options.divide == "active":
         factor *= world / max(totals[_ACTIVE], 1.0)

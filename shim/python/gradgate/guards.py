@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .adapters.base import Unreduced
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -38,6 +40,7 @@ class Guards:
         self._former = {id(optimizer): optimizer.__dict__.get("zero_grad") for optimizer in optimizers}
         for optimizer in optimizers:
             optimizer.zero_grad = self._zeroing(optimizer.zero_grad)  # type: ignore[method-assign]
+        self._covered = {id(p) for adapter in window.job.adapters for p in adapter.covered()}
         self._ids = [id(p) for p in window.job.parameters]
         if not _windows_of_optimizer:
             _patch()
@@ -75,7 +78,20 @@ class Guards:
                 "`with sync.micro_step():`; outside it gradients are reduced as the wrapper does by itself, and in no window",
             )
         self._seen[id(optimizer)] = micro_steps
+        if window.agreement is not None and window.adapters:
+            self._refuse_newcomers(optimizer)
         window.stepping()
+
+    def _refuse_newcomers(self, optimizer: torch.optim.Optimizer) -> None:
+        """Parameters that were added to the optimizer, or unfrozen under DDP, since attach: nobody reduces them."""
+        covered = self._covered
+        new = [p for g in optimizer.param_groups for p in g["params"] if p.grad is not None and id(p) not in covered]
+        if new:
+            shapes = ", ".join(str(tuple(p.shape)) for p in new[:4])
+            raise Unreduced(
+                f"{len(new)} parameters that step were not there, or frozen, when attached, and nobody reduces them (shapes {shapes}): "
+                "wrap the model again, then sync.close() and gradgate.attach(…) anew"
+            )
 
     def _zeroing(self, original: Callable[..., None]) -> Callable[..., None]:
         window = self._window
@@ -92,8 +108,8 @@ class Guards:
             handle.remove()
         for optimizer in self._optimizers:
             optimizer.__dict__.pop("zero_grad", None)
-            if self._former[id(optimizer)] is not None:
-                optimizer.zero_grad = self._former[id(optimizer)]
+            if (former := self._former[id(optimizer)]) is not None:
+                optimizer.__dict__["zero_grad"] = former
             _windows_of_optimizer.pop(id(optimizer), None)
         for i in self._ids:
             _windows_of_parameter.pop(i, None)

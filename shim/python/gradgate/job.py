@@ -47,11 +47,13 @@ class Job:
         self.accumulate = options.accumulate
         self.strict = options.strict
         self.variable = options.variable
-        self.parameters = list({id(p): p for a in adapters for p in a.parameters()}.values())
+        self._held = [(a, a.parameters()) for a in adapters]
+        self.parameters = list({id(p): p for _, held in self._held for p in held}.values())
         groups = [g for a in adapters for g in a.groups()]
         self.roles = sum(1 << role for role in {g.role for g in groups})
         self.always_sums = options.divide == "active"
         self.means: dict[str, float] = {}
+        self.discards = 0  # of closed windows
         self.unsettled = True
         self._notes = notes
         self._closed = False
@@ -185,7 +187,7 @@ class Job:
 
     def parity(self) -> int:
         """A hash of what all ranks should hold equal; 0 in windows that are not sampled."""
-        return parity.of_replicas(self.adapters, self.agreement.world) if self.agreement is not None and self._sampled() else 0
+        return parity.of_replicas(self._held, self.agreement.world) if self.agreement is not None and self._sampled() else 0
 
     def _sampled(self) -> bool:
         every = self.options.parity_every
@@ -195,7 +197,7 @@ class Job:
         """Which ranks hold another shard than their replicas, in windows that are sampled. A collective where there are replicas."""
         if self.agreement is None or not self.roles & (1 << Role.REPLICATE) or not self._sampled():
             return ""
-        return parity.odd_ranks(self.agreement.gather(parity.of_shards(self.adapters)))
+        return parity.odd_ranks(self.agreement.gather(parity.of_shards(self._held)))
 
     def headroom(self) -> int:
         return self.ladder.headroom_bytes(self.ledger.window_index)

@@ -23,26 +23,37 @@ class MicroBatch:
     """One micro-batch, to be used as `with micro: …`. `data`: the batch; None for a rank whose data has ended, which then runs neither
     forward nor backward. `scale`: 1 / size of its window on this rank; `boundary`: whether the optimizer steps now."""
 
-    __slots__ = ("_last", "_sync", "data", "items", "scale")
+    __slots__ = ("_empty", "_items", "_last", "_sync", "data", "scale")
 
-    def __init__(self, sync: Sync, data: Any, size: int, last: bool) -> None:
+    def __init__(self, sync: Sync, data: Any, size: int, *, last: bool, empty: bool = False) -> None:
         self._sync = sync
         self._last = last
+        self._empty = empty
+        self._items: int | None = None
         self.data = data
-        self.items: int | None = None  # set it inside the block, if the loss is a sum over items
         self.scale = 1.0 / size
 
+    @property
+    def items(self) -> int | None:
+        """What the loss is a sum over; to be set before the backward."""
+        return self._items
+
+    @items.setter
+    def items(self, count: int) -> None:
+        self._sync.window.expect_items()
+        self._items = count
+
     def __enter__(self) -> Self:
-        if self.data is not None:
+        if not self._empty:
             self._sync.enter(LAST if self._last else NOT_LAST)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self.data is None:
+        if self._empty:
             if error is None:
                 self._sync.window.conclude()
             return
-        self._sync.leave(error, self.items)
+        self._sync.leave(error, self._items)
         self.data = ()  # not kept alive until the next one
 
     @property
@@ -63,7 +74,7 @@ def micro_batches(sync: Sync, loader: Iterable[Any], accumulate: int, uneven: st
             return
         del batches[size:]
         if not batches:
-            yield MicroBatch(sync, None, 1, last=True)
+            yield MicroBatch(sync, None, 1, last=True, empty=True)
         own = len(batches)
         for index in range(own):
             batch, batches[index] = batches[index], None

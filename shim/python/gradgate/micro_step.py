@@ -35,6 +35,8 @@ class MicroStep:
         window = self._window
         if window.attention:
             window.prepare()
+        if self.items is not None:
+            window.any_items = True  # the ballot may leave in this micro-step's backward
         closes = self._begin(self.last)
         window.inside = True
         if closes:
@@ -52,7 +54,6 @@ class MicroStep:
             return
         if self.items is not None:
             window.items += self.items
-            window.any_items = True
         for disarm in self._disarms:
             disarm()
         self._end()

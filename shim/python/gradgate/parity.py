@@ -34,26 +34,26 @@ def sample(parameters: list[torch.nn.Parameter]) -> int:
     return digest + 1
 
 
-def of_replicas(adapters: list[Adapter], world: int) -> int:
+def of_replicas(adapters: list[tuple[Adapter, list[torch.nn.Parameter]]], world: int) -> int:
     """Of parameters that every rank of the job holds; 0 where there are none (sharded ones differ by design)."""
     digest = 0
-    for adapter in adapters:
+    for adapter, parameters in adapters:
         groups = adapter.groups()
         if len(groups) == 1 and groups[0].role == Role.DP and groups[0].process_group.size() == world:
-            digest = (digest * 31 + sample(adapter.parameters())) % (1 << 62)
+            digest = (digest * 31 + sample(parameters)) % (1 << 62)
     return digest
 
 
 _COLUMN_BITS = 24
 
 
-def of_shards(adapters: list[Adapter]) -> int:
+def of_shards(adapters: list[tuple[Adapter, list[torch.nn.Parameter]]]) -> int:
     """Of parameters whose shard other ranks hold as well, with the lowest of those ranks; 0 where there are none."""
-    for adapter in adapters:
+    for adapter, parameters in adapters:
         for group in adapter.groups():
             if group.role == Role.REPLICATE:
                 ranks = torch.distributed.get_process_group_ranks(group.process_group)
-                return sample(adapter.parameters()) << _COLUMN_BITS | min(ranks)
+                return sample(parameters) << _COLUMN_BITS | min(ranks)
     return 0
 
 

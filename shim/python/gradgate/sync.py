@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from . import closing, division, guarded_step, statistics
+from . import division, guarded_step, statistics
 from .ledger import Refused
 from .micro_batches import MicroBatch
 from .micro_batches import micro_batches as _micro_batches
@@ -110,13 +110,15 @@ class Sync:
         return agreed
 
     def discard(self) -> None:
-        """No rank steps this window: its gradients are thrown away on all ranks, and `boundary` is False. After the boundary it needs
-        the same call on all ranks."""
+        """No rank steps this window: its gradients are thrown away on all ranks, and `boundary` is False. To be called before the
+        boundary's backward, by any rank; or after the boundary, by all: they see the same, reduced, gradients."""
         if self.window.closed:
-            self.window.discarded = True
-            self.window.at_boundary = False
-            closing.drop(self.window)
-            self.window.publish()
+            self.window.throw_away()
+        elif self.window.voted:
+            raise Refused(
+                "sync.discard() after the boundary's backward has begun: the ranks have agreed on this window already. Call it before that "
+                "backward; or, on all ranks, after the `with sync.micro_step():` block, where gradients are reduced and alike"
+            )
         else:
             self.window.discarding = True
 
@@ -124,6 +126,7 @@ class Sync:
         """Adds numbers or one-element tensors whose mean over the window's micro-steps and all ranks is wanted; `means` has it after the
         boundary. It rides beside the ballot, once a window. At most 16 names, the same on all ranks."""
         scalars = self.window.scalars
+        self._job.always_sums = True  # the ballot may leave before the values are told
         for name, value in values.items():
             entry = scalars.setdefault(name, [0.0, 0])
             entry[0] = entry[0] + (value.detach() if hasattr(value, "detach") else float(value))

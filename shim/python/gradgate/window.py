@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from . import closing, division
 from .adapters.base import Plan, Unreduced
-from .ledger import GradgateError, Refused, Vote
+from .ledger import GradgateError, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .agreement import Agreement
     from .job import Job
-    from .ledger import Verdict
 
 
 _live: list[Window] = []
@@ -47,6 +46,7 @@ class Window:
         self.items = 0
         self.mended_by = ""  # what made the guard close a window early
         self._earlier_micro_steps = 0
+        self.scalars: dict[str, list[Any]] = {}  # of sync.mean; those told after a ballot left without sums wait for the next
         self._beside: list[Window] = []  # attachments that reduce over the same groups
         names = job.group_names()
         for other in _live:
@@ -65,7 +65,6 @@ class Window:
         self.any_items = False
         self.skips = 0
         self.discarding = False
-        self.scalars: dict[str, list[Any]] = {}
         self._wait_ns = 0
 
     @property
@@ -102,7 +101,7 @@ class Window:
 
     def _first_gradient(self) -> None:
         assert self.agreement is not None
-        self.agreement.issue(self._vote(contributes=True))
+        self.agreement.issue(closing.vote(self, contributes=True))
 
     def close_boundary(self) -> None:
         """The boundary's backward is over."""
@@ -122,16 +121,13 @@ class Window:
         """An exception left the micro-step: the window is as before it, unless collectives have been issued."""
         for adapter in self.adapters:
             adapter.disarm()
-        begun = self.closing and (self.ledger.issued() > 0 or (self.agreement is not None and self.agreement.issued))
+        began = self.closing and (self.ledger.issued() > 0 or self.voted)
         self.closing = self.inside = False
         self.job.tap.on_first_gradient(self.ledger, None)
-        if not begun:
+        if began:
+            closing.tell_failure(self, error)
+        else:
             self.ledger.micro_step_abandon()
-            return
-        others = self.ledger.missing() if self.agreement is not None else ""
-        if others:
-            error.add_note(f"gradgate: window {self.ledger.window_index}: {others}")
-        self.job.fail(f"{type(error).__name__} in the boundary micro-step: {error}")
 
     # --- the end of a window ---------------------------------------------------------------------------------------------
 
@@ -140,10 +136,10 @@ class Window:
         began = time.perf_counter_ns()
         self.settle()
         if self.agreement is None:
-            verdict = self._alone(divisor)
+            verdict = self.ledger.verdict_alone(closing.vote(self, contributes=True, divisor=divisor))
         else:
             if not self.agreement.issued:
-                self.agreement.issue(self._vote(contributes=False, divisor=divisor))
+                self.agreement.issue(closing.vote(self, contributes=False, divisor=divisor))
             try:
                 verdict = self.agreement.read()
             except GradgateError:
@@ -174,21 +170,6 @@ class Window:
             self.publish()
         return self.at_boundary
 
-    def _alone(self, divisor: int) -> Verdict:
-        """In a world of one the ballot has one voter."""
-        return self.ledger.verdict_alone(self._vote(contributes=True, divisor=divisor))
-
-    def _vote(self, *, contributes: bool, divisor: int = 0) -> Vote:
-        return Vote(
-            contributes=contributes,
-            skipped=self.skips,
-            discard=self.discarding,
-            sums=self.job.always_sums or self.any_items or bool(self.scalars),
-            divisor=divisor,
-            parity=self.job.parity(),
-            headroom_bytes=self.job.headroom(),
-        )
-
     def publish(self, *, stepped: bool = False) -> None:
         """Hands the closed window to the ledger."""
         verdict = self.verdict
@@ -213,6 +194,25 @@ class Window:
         for other in _live:
             if self in other._beside:
                 other._beside.remove(self)
+
+    def throw_away(self) -> None:
+        """Discards the closed window, on this rank. The next ballot tells if others did not."""
+        self.discarded, self.at_boundary = True, False
+        self.job.discards += 1
+        closing.drop(self)
+        self.publish()
+
+    @property
+    def voted(self) -> bool:
+        """This window's ballot has left, with the first gradient of its boundary."""
+        return self.agreement is not None and self.agreement.issued
+
+    def expect_items(self) -> None:
+        if self.voted and not self.any_items and not self.job.always_sums:
+            raise Refused(
+                "items are told after the boundary's backward has begun, and the ranks have agreed that there are none: set them before"
+            )
+        self.any_items = True
 
     def settle(self) -> None:
         """Outside a micro-step: what was kept unsharded is resharded."""

@@ -14,14 +14,15 @@ _DETECTORS = ("ddp_find", "fsdp2", "fsdp1")
 
 
 def discover(model: torch.nn.Module) -> tuple[list[Adapter], list[tuple[str, torch.nn.Parameter]]]:
-    """All wrapped parts of a model, nested ones included, and the trainable parameters outside of them with their names."""
+    """All wrapped parts of a model, nested ones included, and the parameters outside of them with their names, frozen ones too."""
     found: list[Adapter] = []
     for name in _DETECTORS:
         find: Callable[[torch.nn.Module], list[Adapter]] = importlib.import_module(f"{__name__}.{name}").find
         found += find(model)
     _share(found)
     wrapped = {id(p) for adapter in found for p in adapter.parameters()}
-    return found, [(name, p) for name, p in model.named_parameters() if p.requires_grad and id(p) not in wrapped]
+    inside = wrapped | {id(p) for adapter in found for p in adapter.module.parameters()}
+    return found, [(name, p) for name, p in model.named_parameters() if id(p) not in (inside if not p.requires_grad else wrapped)]
 
 
 def _share(found: list[Adapter]) -> None:

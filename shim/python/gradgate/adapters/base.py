@@ -74,6 +74,10 @@ class Adapter:
         """Trainable parameters whose gradients this wrapper reduces, in registration order."""
         raise NotImplementedError
 
+    def covered(self) -> list[torch.nn.Parameter]:
+        """All that it would reduce if they were trained: frozen ones too, where the wrapper takes them in once they are not."""
+        return list(self.module.parameters())
+
     def no_effect(self, option: str, value: object) -> NoEffect | None:
         """Whether `option` (mode, bucket_mb, wire, keep_params, windows) with `value` does nothing here, or cannot be."""
         raise NotImplementedError

@@ -34,6 +34,7 @@ class Ddp(Adapter):
         self._earlier: ddp_state.Earlier | None = None
         self._wire: Wire | None = None
         self._buckets: int | None = None
+        self._members: list[torch.nn.Parameter] | None = None
 
     def _set_flag(self, flags: dict[str, Any], name: str, reducing: bool) -> None:
         self.arm, self.disarm = switch(flags, name, reducing, self._about_to_reduce)  # type: ignore[method-assign]
@@ -53,7 +54,16 @@ class Ddp(Adapter):
         return [Group(self._ddp.process_group, Role.DP)]
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        return ddp_state.reduced_parameters(self._ddp)
+        if self._members is None:
+            members = ddp_state.reduced_parameters(self._ddp)
+            if self._reducing_ddp() is None:
+                return members
+            self._members = members  # the reducer's for good; asking it takes its lock
+        return list(self._members)
+
+    def covered(self) -> list[torch.nn.Parameter]:
+        """Not what was frozen when it was wrapped."""
+        return self.parameters()
 
     def names(self) -> dict[int, str]:
         """By id of the parameter."""
