@@ -100,6 +100,10 @@ class Adapter:
         (a rank without data takes part with zeros). Raises Unreduced."""
         raise NotImplementedError
 
+    def catch_up(self) -> None:
+        """Before a rank that has not reduced waits for the others: issues what their forwards of this window have issued and its own,
+        if it ran none, have not. Without it they wait for each other."""
+
     def must_reduce(self) -> NoEffect | None:
         """Why the next micro-step cannot be suppressed whatever the plan (DDP's static graph before its first reduction)."""
         return None

@@ -172,6 +172,11 @@ class Ddp(Adapter):
 
     # --- after the fact --------------------------------------------------------------------------------------------------
 
+    def catch_up(self) -> None:
+        ddp = self._reducing_ddp()
+        if ddp is not None and ddp.reducer._rebuild_buckets():  # a broadcast, in the first forward after the first reduction
+            ddp._has_rebuilt_buckets = True
+
     def late(self) -> None:
         ddp = self._ready_for_late()
         parameters = self.parameters()
@@ -188,8 +193,7 @@ class Ddp(Adapter):
         if finds_unused:
             ddp.reducer._reset_state()  # its map may hold what a zero_grad has thrown away since; gradients tell what is used
         ddp_state.fill_sparse(ddp, parameters)
-        if ddp.reducer._rebuild_buckets():  # what the peers' next forward does before its reduction
-            ddp._has_rebuilt_buckets = True
+        self.catch_up()
         try:
             ddp_late.reduce_late(ddp.reducer, parameters, find_unused=finds_unused, fires=fires)
         except RuntimeError as error:
