@@ -93,6 +93,10 @@ def n3_counted_as_torchs_profiler_does(rank: int, world: int) -> dict[str, Any]:
     model = t.ddp(t.Units(2, size=7))
     optimizer, differing, none = t.sgd(model), {}, []
     with gradgate.attach(model, optimizer, accumulate=4) as sync:
+        for c in t.data(rank) * 2:  # buckets are what they will be after the first window
+            with sync.micro_step():
+                model(c).backward()
+            sync.step()
         for name, action in everything(rank, model).items():
             with t.Watch(sync) as watch:
                 action()

@@ -18,4 +18,5 @@ test_row = rows.tests(
     "late_rows",
     "counted_rows",
     "deferred_rows",
+    "kinds_rows",
 )
