@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _SOON_S = 1.0  # a rank that has waited this long tells the others where it is
 
 
+_abandoned: list[Any] = []  # groups with a collective that will not end: to destroy one waits for it
+
+
 class Agreement:
     def __init__(self, job: ProcessGroup, ledger: Ledger, deadline_s: float) -> None:
         ranks = dist.get_process_group_ranks(job)
@@ -38,7 +41,7 @@ class Agreement:
         # Its own time-out comes after ours, which names ranks.
         self.group = dist.new_group(
             ranks,
-            timeout=timedelta(seconds=deadline_s + 30),
+            timeout=timedelta(seconds=deadline_s + 5),
             backend="gloo",
             use_local_synchronization=self.world < dist.get_world_size(),
         )
@@ -98,9 +101,11 @@ class Agreement:
         try:
             done = self._wait_for(work, end - time.monotonic())
         except RuntimeError as broken:
+            _abandoned.append(self.group)
             missing = self._ledger.missing()
             raise DeadlineExceeded(missing or "the connection between the ranks broke") from broken
         if not done:
+            _abandoned.append(self.group)
             raise DeadlineExceeded(self._ledger.missing() or f"no answer from the other ranks within {self._deadline_s:g} s")
 
     @staticmethod
@@ -113,7 +118,7 @@ class Agreement:
         return True
 
     def close(self) -> None:
-        if self.group is not None and dist.is_initialized():
+        if self.group is not None and self.group not in _abandoned and dist.is_initialized():
             with contextlib.suppress(Exception):
                 dist.destroy_process_group(self.group)
         self.group = None

@@ -15,7 +15,7 @@ from . import tap as _tap
 from .adapters.base import Adapter, Role, Unreduced
 from .adapters.plain import Plain
 from .agreement import Agreement
-from .guards import Guards
+from .guards import Guards, refuse_attached
 from .job import Job
 from .ledger import Ledger
 from .sync import Sync
@@ -91,6 +91,7 @@ def attach(
         raise TypeError(f"optimizer={optimizer!r}: must be a torch.optim.Optimizer or a list of them")
     job_group = group if group is not None else dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
     found, notes = _find(models, optimizers, job_group, options)
+    refuse_attached(optimizers, [p for adapter in found for p in adapter.parameters()])
     tap = _tap.load()
     result = Job(options, found, optimizers, tap, notes)
     result.ledger = _ledger(result, job_group)

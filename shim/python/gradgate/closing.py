@@ -30,7 +30,7 @@ def reduce_the_rest(window: Window, verdict: Verdict, in_time: bool) -> None:
             _check_together(adapter, verdict)
             adapter.late()
     except Unreduced as unreduced:
-        window.job.fail(str(unreduced))
+        window.ledger.fail(str(unreduced))
         raise
     finally:
         tap.late(False)
@@ -76,7 +76,7 @@ def tell_failure(window: Window, error: BaseException) -> None:
     others = window.ledger.missing() if window.agreement is not None else ""
     if others:
         error.add_note(f"gradgate: window {window.ledger.window_index}: {others}")
-    window.job.fail(f"{type(error).__name__} in the boundary micro-step: {error}")
+    window.ledger.fail(f"{type(error).__name__} in the boundary micro-step: {error}")
 
 
 def tell_differences(window: Window, verdict: Verdict) -> None:
@@ -95,7 +95,7 @@ def tell_differences(window: Window, verdict: Verdict) -> None:
     if not verdict.staged_equal:
         text += ". Some ranks discarded a window after it was reduced, and others stepped on it (staged: how many)"
     if unlike or (window.job.strict and (unequal or parity)):
-        window.job.fail(text)
+        window.ledger.fail(text)
         raise Disagreement(text)
     window.ledger.warn("parity" if parity else "ranks_disagree" if unequal else "ranks_skipped", text)
 

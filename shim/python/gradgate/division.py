@@ -6,7 +6,7 @@ Every refusal here comes from values that all ranks share, so that all refuse.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -54,9 +54,20 @@ def scale(job: Job, verdict: Verdict, totals: list[float] | None, divisor: int, 
         factor *= world / totals[_ITEMS]
     elif totals is not None and job.options.divide == "active":
         factor *= world / max(totals[_ACTIVE], 1.0)
-    gradients = [p.grad for p in job.parameters if p.grad is not None]
-    if factor != 1.0 and gradients:
-        torch._foreach_mul_(gradients, factor)
+    multiply(job, factor)
+
+
+def multiply(job: Job, factor: float) -> None:
+    gradients: list[Any] = [p.grad for p in job.parameters if p.grad is not None]
+    local = [g.to_local() if hasattr(g, "to_local") else g for g in gradients]  # DTensors beside tensors: no one operator takes both
+    if factor != 1.0 and local:
+        torch._foreach_mul_(local, factor)
+
+
+def flush_mended(job: Job, verdict: Verdict, divisor: int) -> None:
+    """A flush of a window that a guard has ended: nothing is left to agree on but what all ranks know."""
+    if divisor and verdict.min_micro_steps == verdict.max_micro_steps:
+        multiply(job, divisor / verdict.max_micro_steps)
 
 
 def _flush_factor(job: Job, verdict: Verdict, divisor: int) -> float:

@@ -29,6 +29,14 @@ _windows_of_optimizer: dict[int, Window] = {}
 _restore: list[Callable[[], None]] = []
 
 
+def refuse_attached(optimizers: list[torch.optim.Optimizer], parameters: list[torch.nn.Parameter]) -> None:
+    if any(id(o) in _windows_of_optimizer for o in optimizers) or any(id(p) in _windows_of_parameter for p in parameters):
+        raise ValueError(
+            "this model or optimizer is attached already: sync.close() the former attachment first, or attach all together: "
+            "gradgate.attach([a, b], [optimizer_a, optimizer_b], …)"
+        )
+
+
 class Guards:
     """The guards of one attachment. Nothing is patched before the first and after the last."""
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import auto, parity
+from . import auto, parity, statistics
 from .adapters.base import Plan, Role
-from .ledger import GradgateError
+from .ledger import GradgateError, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +57,7 @@ class Job:
         self.unsettled = True
         self._notes = notes
         self._closed = False
+        self._final: dict[str, Any] | None = None
         self.ladder = auto.ladder(adapters, options, self._notes)
         self.mode = self.ladder.mode
         self._keep = self.ladder.keep
@@ -207,19 +208,28 @@ class Job:
         if self.enforcing:
             self.ladder.climb(self.ledger.window_index, verdict.min_headroom_bytes, self.ledger.warn)
 
-    def fail(self, why: str) -> None:
-        """This rank cannot go on alone: the others are told by name."""
-        self.ledger.fail(why)
-
     def at_exit(self) -> None:
         """A process that ends well without close() is not one that was lost; one that ends by an exception is."""
         if not self._closed and not hasattr(sys, "last_value"):
             with contextlib.suppress(GradgateError):
                 self.ledger.close()
 
+    def stats(self) -> dict[str, Any]:
+        return statistics.collect(self) if self._final is None else dict(self._final)
+
+    def check_open(self, what: str) -> None:
+        if self._closed:
+            raise Refused(f"{what} after sync.close()")
+
+    def _refuse_begin(self, _last: int) -> int:
+        self.check_open("sync.micro_step()")
+        return 0
+
     def close(self) -> None:
         if self._closed:
             return
+        if self.window is not None and self.window.inside:
+            raise Refused("sync.close() inside a micro-step; leave the `with sync.micro_step():` block first")
         self._closed = True
         atexit.unregister(self.at_exit)
         if self.window is not None:
@@ -230,5 +240,9 @@ class Job:
             adapter.close()
         self.tap.unbind(self.ledger)
         self.ledger.close()
+        self._final = statistics.collect(self)
+        if self.window is not None:
+            self.micro_step.refuse(self._refuse_begin)
+        self.ledger.destroy()
         if self.agreement is not None:
             self.agreement.close()

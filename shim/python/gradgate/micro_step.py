@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from .adapters.base import Plan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from .window import Window
@@ -30,6 +31,10 @@ class MicroStep:
         self.open_plan = Plan.ACCUMULATE
         self.last = BY_COUNT
         self.items: int | None = None
+
+    def refuse(self, begin: Callable[[int], int]) -> None:
+        """From here on entering calls `begin`, which raises."""
+        self._begin, self._window.attention = begin, False
 
     def __enter__(self) -> Self:
         window = self._window

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from . import division, guarded_step, statistics
+from . import division, guarded_step
 from .ledger import Refused
 from .micro_batches import MicroBatch
 from .micro_batches import micro_batches as _micro_batches
@@ -76,6 +76,11 @@ class Sync:
         windows, call it in a `while`. Raises Refused for a divisor that ranks cannot share."""
         if divisor is not None and (isinstance(divisor, bool) or not isinstance(divisor, int) or divisor < 1):
             raise ValueError(f"divisor={divisor!r}: must be the int that the loop divided each loss by")
+        self._job.check_open("sync.flush()")
+        if self.window.closed and self.window.mended_by:  # clipped or unscaled first: reduced, and waiting for its step
+            division.flush_mended(self._job, self.window.verdict, divisor or 0)
+            self.window.mended_by = ""
+            return True
         if self.window.closed:
             self.window.publish()
         if self.window.agreement is None and self.window.micro_steps == 0:
@@ -112,6 +117,8 @@ class Sync:
     def discard(self) -> None:
         """No rank steps this window: its gradients are thrown away on all ranks, and `boundary` is False. To be called before the
         boundary's backward, by any rank; or after the boundary, by all: they see the same, reduced, gradients."""
+        if not self.window.closed and not self.window.inside and self.window.micro_steps == 0:
+            raise Refused("sync.discard() and no window is open: call it in a micro-step, between two of a window, or at its boundary")
         if self.window.closed:
             self.window.throw_away()
         elif self.window.voted:
@@ -167,10 +174,11 @@ class Sync:
 
     def stats(self) -> dict[str, Any]:
         """Counts of this rank since attach, the same that the daemon shows. See statistics.collect for the keys."""
-        return statistics.collect(self._job)
+        return self._job.stats()
 
     def close(self) -> None:
-        """Restores the wrappers and the optimizers; tells the daemon goodbye. No collective; twice is fine."""
+        """Restores the wrappers and the optimizers; tells the daemon goodbye. No collective; twice is fine. Counts can
+        still be read. Raises Refused inside a micro-step."""
         self._job.close()
 
     def __enter__(self) -> Self:

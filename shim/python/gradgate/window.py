@@ -18,10 +18,12 @@ from .adapters.base import Plan, Unreduced
 from .ledger import GradgateError, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from .adapters.base import Adapter
     from .agreement import Agreement
     from .job import Job
+    from .ledger import Ledger, Verdict
 
 
 _live: list[Window] = []
@@ -30,21 +32,35 @@ _live: list[Window] = []
 class Window:
     """State of one attachment's windows. `attention`: the next micro-step has something to do before it begins."""
 
+    job: Job
+    adapters: list[Adapter]
+    ledger: Ledger
+    agreement: Agreement | None
+    begin: Callable[[int], int]
+    end: Callable[[], None]
+    verdict: Verdict
+    sums: list[float] | None
+    attention: bool = True
+    inside: bool = False  # a micro-step is open
+    closing: bool = False  # and it is the boundary
+    closed: bool = False  # reduced, and not yet published
+    at_boundary: bool = False  # the last thing that happened is that a window was closed with data
+    discarded: bool = False
+    discarding: bool
+    any_items: bool
+    skipped: int = 0
+    skips: int
+    items: int = 0
+    micro_steps: int = 0  # ended ones of the open window
+    closed_size: int
+    mended_by: str = ""  # what made the guard close a window early
+
     def __init__(self, job: Job) -> None:
         self.job = job
         self.adapters = job.driven
         self.ledger = job.ledger
-        self.agreement: Agreement | None = job.agreement
+        self.agreement = job.agreement
         self.begin, self.end = job.tap.steps(job.ledger)
-        self.attention = True
-        self.inside = False  # a micro-step is open
-        self.closing = False  # and it is the boundary
-        self.closed = False  # reduced, and not yet published
-        self.at_boundary = False  # the last thing that happened is that a window was closed with data
-        self.discarded = False
-        self.skipped = 0
-        self.items = 0
-        self.mended_by = ""  # what made the guard close a window early
         self._earlier_micro_steps = 0
         self.scalars: dict[str, list[Any]] = {}  # of sync.mean; those told after a ballot left without sums wait for the next
         self._beside: list[Window] = []  # attachments that reduce over the same groups
@@ -55,12 +71,11 @@ class Window:
                 other._beside.append(self)
                 other.attention = True
         _live.append(self)
-        self.micro_steps = 0
         self._reset()
 
     def _reset(self) -> None:
         self._earlier_micro_steps += self.micro_steps
-        self.micro_steps = 0  # ended ones of the open window
+        self.micro_steps = 0
         self.items = 0
         self.any_items = False
         self.skips = 0
@@ -113,7 +128,7 @@ class Window:
                 for adapter in self.adapters:
                     adapter.check()
         except Unreduced as unreduced:
-            self.job.fail(str(unreduced))
+            self.ledger.fail(str(unreduced))
             raise
         self.conclude(in_time=True)
 
@@ -139,6 +154,8 @@ class Window:
             verdict = self.ledger.verdict_alone(closing.vote(self, contributes=True, divisor=divisor))
         else:
             if not self.agreement.issued:
+                for adapter in self.adapters:
+                    adapter.catch_up()
                 self.agreement.issue(closing.vote(self, contributes=False, divisor=divisor))
             try:
                 verdict = self.agreement.read()
