@@ -95,10 +95,10 @@ class Agreement:
 
     def _wait(self, work: Any) -> None:
         end = time.monotonic() + self._deadline_s
-        if self._wait_for(work, min(_SOON_S, self._deadline_s / 4)):
-            return
-        self._ledger.arrived()
         try:
+            if self._wait_for(work, min(_SOON_S, self._deadline_s / 4)):
+                return
+            self._ledger.arrived()
             done = self._wait_for(work, end - time.monotonic())
         except RuntimeError as broken:
             _abandoned.append(self.group)

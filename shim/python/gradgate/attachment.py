@@ -121,13 +121,19 @@ def _find(
         found += adapters
         strays += outside
     _adapters._share(found)
-    known = {id(p) for a in found for p in a.parameters()} | {id(p) for _, p in strays}
+    known = {id(p) for a in found for p in a.parameters() + a.ignored()} | {id(p) for _, p in strays}
     for i, optimizer in enumerate(optimizers):
         for j, param_group in enumerate(optimizer.param_groups):
             for k, parameter in enumerate(param_group["params"]):
                 if id(parameter) not in known and parameter.requires_grad:
                     known.add(id(parameter))
                     strays.append((f"optimizers[{i}].param_groups[{j}]['params'][{k}] {tuple(parameter.shape)}", parameter))
+    sharded = [name for name, p in strays if hasattr(p, "placements")]
+    if sharded:
+        raise ValueError(
+            f"{sharded[0]} and {len(sharded) - 1} more are DTensors outside FSDP (tensor parallel?): gradgate cannot tell which ranks hold "
+            "the same; wrap the model with fully_shard or DDP over its data-parallel mesh dimension first"
+        )
     strays = strays if not found or any(p.requires_grad for _, p in strays) else []
     notes = [(one.reason, one.text) for one in _adapters.double_reductions(found)]
     if strays:

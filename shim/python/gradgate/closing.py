@@ -13,6 +13,19 @@ if TYPE_CHECKING:
     from .window import Window
 
 
+def prepare_to_be_late(window: Window, in_time: bool) -> None:
+    """Before this rank's ballot: whatever would make it refuse afterwards, it refuses now, while others wait where they have a deadline."""
+    for adapter in window.adapters:
+        adapter.catch_up()
+    try:
+        for adapter in window.adapters if window.micro_steps and not window.discarding else ():
+            if not window.job.reduced(adapter, in_time):
+                adapter.check_late()
+    except Unreduced as unreduced:
+        window.ledger.fail(str(unreduced))
+        raise
+
+
 def reduce_the_rest(window: Window, verdict: Verdict, in_time: bool) -> None:
     """Issues what the wrappers would have issued, where they have not. Raises Unreduced, after telling the other ranks."""
     if verdict.any_discard and not verdict.any_contribute:
@@ -98,6 +111,14 @@ def tell_differences(window: Window, verdict: Verdict) -> None:
         window.ledger.fail(text)
         raise Disagreement(text)
     window.ledger.warn("parity" if parity else "ranks_disagree" if unequal else "ranks_skipped", text)
+
+
+def throw_away(window: Window) -> None:
+    """Discards the closed window, on this rank. The next ballot tells if others did not."""
+    window.discarded, window.at_boundary = True, False
+    window.job.discards += 1
+    drop(window)
+    window.publish()
 
 
 def drop(window: Window) -> None:

@@ -34,8 +34,9 @@ def sums(job: Job, window: Window) -> list[float]:
     window.scalars.clear()
     out = own if job.agreement is None else job.agreement.sum(own)
     if names and out[_DIGEST] != digest * out[_NAMED]:
+        job.means = {}
         job.ledger.warn("means_differ", f"sync.mean: the ranks gave different names; this rank gave {', '.join(names)}. There are no means")
-    elif names:
+    elif out[_NAMED] > 0:  # empty where this rank gave no names
         job.means = {n: out[_FIRST + i] / c for i, n in enumerate(names) if (c := out[_FIRST + MAX_SCALARS + i])}
     return out
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
+from .ledger import Refused
 from .micro_step import LAST, NOT_LAST
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ class MicroBatch:
 
     @items.setter
     def items(self, count: int) -> None:
-        self._sync.window.expect_items()
+        window = self._sync.window
+        if window.voted and not (window.any_items or window.job.always_sums):
+            raise Refused("items are told after the boundary's backward has begun, and the ranks have agreed on none: set them before")
+        window.any_items = True
         self._items = count
 
     def __enter__(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from . import division, guarded_step
+from . import closing, division, guarded_step
 from .ledger import Refused
 from .micro_batches import MicroBatch
 from .micro_batches import micro_batches as _micro_batches
@@ -120,7 +120,7 @@ class Sync:
         if not self.window.closed and not self.window.inside and self.window.micro_steps == 0:
             raise Refused("sync.discard() and no window is open: call it in a micro-step, between two of a window, or at its boundary")
         if self.window.closed:
-            self.window.throw_away()
+            closing.throw_away(self.window)
         elif self.window.voted:
             raise Refused(
                 "sync.discard() after the boundary's backward has begun: the ranks have agreed on this window already. Call it before that "

@@ -154,8 +154,7 @@ class Window:
             verdict = self.ledger.verdict_alone(closing.vote(self, contributes=True, divisor=divisor))
         else:
             if not self.agreement.issued:
-                for adapter in self.adapters:
-                    adapter.catch_up()
+                closing.prepare_to_be_late(self, in_time)
                 self.agreement.issue(closing.vote(self, contributes=False, divisor=divisor))
             try:
                 verdict = self.agreement.read()
@@ -212,24 +211,10 @@ class Window:
             if self in other._beside:
                 other._beside.remove(self)
 
-    def throw_away(self) -> None:
-        """Discards the closed window, on this rank. The next ballot tells if others did not."""
-        self.discarded, self.at_boundary = True, False
-        self.job.discards += 1
-        closing.drop(self)
-        self.publish()
-
     @property
     def voted(self) -> bool:
         """This window's ballot has left, with the first gradient of its boundary."""
         return self.agreement is not None and self.agreement.issued
-
-    def expect_items(self) -> None:
-        if self.voted and not self.any_items and not self.job.always_sums:
-            raise Refused(
-                "items are told after the boundary's backward has begun, and the ranks have agreed that there are none: set them before"
-            )
-        self.any_items = True
 
     def settle(self) -> None:
         """Outside a micro-step: what was kept unsharded is resharded."""

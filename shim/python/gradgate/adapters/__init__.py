@@ -20,7 +20,7 @@ def discover(model: torch.nn.Module) -> tuple[list[Adapter], list[tuple[str, tor
         find: Callable[[torch.nn.Module], list[Adapter]] = importlib.import_module(f"{__name__}.{name}").find
         found += find(model)
     _share(found)
-    wrapped = {id(p) for adapter in found for p in adapter.parameters()}
+    wrapped = {id(p) for adapter in found for p in adapter.parameters() + adapter.ignored()}
     inside = wrapped | {id(p) for adapter in found for p in adapter.module.parameters()}
     return found, [(name, p) for name, p in model.named_parameters() if id(p) not in (inside if not p.requires_grad else wrapped)]
 

@@ -78,6 +78,10 @@ class Adapter:
         """All that it would reduce if they were trained: frozen ones too, where the wrapper takes them in once they are not."""
         return list(self.module.parameters())
 
+    def ignored(self) -> list[torch.nn.Parameter]:
+        """What the wrapper was told to leave alone: nobody reduces it, as its owner wants."""
+        return []
+
     def no_effect(self, option: str, value: object) -> NoEffect | None:
         """Whether `option` (mode, bucket_mb, wire, keep_params, windows) with `value` does nothing here, or cannot be."""
         raise NotImplementedError
@@ -103,6 +107,9 @@ class Adapter:
     def catch_up(self) -> None:
         """Before a rank that has not reduced waits for the others: issues what their forwards of this window have issued and its own,
         if it ran none, have not. Without it they wait for each other."""
+
+    def check_late(self) -> None:
+        """Raises Unreduced where late() would, before the other ranks count on this one. The caller has data to reduce."""
 
     def must_reduce(self) -> NoEffect | None:
         """Why the next micro-step cannot be suppressed whatever the plan (DDP's static graph before its first reduction)."""

@@ -63,7 +63,11 @@ class Ddp(Adapter):
 
     def covered(self) -> list[torch.nn.Parameter]:
         """Not what was frozen when it was wrapped."""
-        return self.parameters()
+        return self.parameters() + self.ignored()
+
+    def ignored(self) -> list[torch.nn.Parameter]:
+        names = getattr(self._ddp, "parameters_to_ignore", None) or ()
+        return [p for name, p in self._ddp.module.named_parameters() if name in names] if names else []
 
     def names(self) -> dict[int, str]:
         """By id of the parameter."""
@@ -176,6 +180,11 @@ class Ddp(Adapter):
         ddp = self._reducing_ddp()
         if ddp is not None and ddp.reducer._rebuild_buckets():  # a broadcast, in the first forward after the first reduction
             ddp._has_rebuilt_buckets = True
+
+    def check_late(self) -> None:
+        ddp = self._ready_for_late()
+        if not ddp.static_graph and not ddp_state.finds_unused(ddp):
+            self._refuse_unused(self.parameters())
 
     def late(self) -> None:
         ddp = self._ready_for_late()
