@@ -146,7 +146,7 @@ def _find(
             if options.strict:
                 raise Unreduced(text)
             notes.append(("stray_parameters", text))
-    if not found:
+    if not any(adapter.parameters() for adapter in found):
         raise ValueError("nothing to reduce: no parameter of the model or the optimizer requires a gradient")
     return found, notes
 
