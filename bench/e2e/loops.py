@@ -71,16 +71,19 @@ class Trainer:
 
 
 def calibrate(bench: Any, every: Callable[[], None], computing: Callable[[], None], wanted: tuple[float, float], rate: float) -> None:
-    """Changes the link's rate until a reduction takes `wanted` times what computing does, per micro-step."""
+    """Changes the link's rate until a reduction takes `wanted` times what computing does, per micro-step; where noise prevents that,
+    leaves the best rate that was tried."""
     low, high = wanted
-    margin = (high - low) / 5
-    arms = {"every": every, "computing": computing}
-    bench.ask("rate", rate)
+    middle, margin = (low + high) / 2, (high - low) / 5
+    tried: dict[float, float] = {}
     for _ in range(bench.options["calibrations"]):
-        took = bench.medians(arms, bench.options["calibration_rounds"])
+        bench.ask("rate", rate)
+        took = bench.medians({"every": every, "computing": computing}, bench.options["calibration_rounds"])
         share = (took["every"] - took["computing"]) / took["computing"]
+        tried[rate] = abs(share - middle)
         if low + margin <= share <= high - margin:
             break
-        rate *= min(max(share / ((low + high) / 2), 0.25), 4.0)
-        bench.ask("rate", rate)
-    bench.figure("rate", rate)
+        rate *= min(max(share / middle, 0.5), 2.0)
+    best = min(tried, key=lambda one: tried[one])
+    bench.ask("rate", best)
+    bench.figure("rate", best)

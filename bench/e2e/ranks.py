@@ -78,7 +78,7 @@ class Launcher:
         place: Place,
         answers: Answers,
         extra: Mapping[str, str] | None = None,
-        deadline_s: float = 300,
+        deadline_s: float = 420,
     ) -> tuple[dict[str, figures.Series], dict[str, float]]:
         """Runs jobs/`job` on every rank; returns the series and the single figures that rank 0 printed."""
         port = PORT if place.nodes else free_port()
