@@ -114,10 +114,11 @@ void Ledger::CountOverrides(uint32_t unwanted, Phase phase) {
                                         "as the framework does by itself");
     return;
   }
-  member_->Warn("override", window + ", micro-step " + std::to_string(engine_.counts().micro_steps + 1) +
-                                ": gradients were reduced (" + roles + ") where mode " + std::string(Name(policy_)) +
-                                " does not want it; something else sets the wrapper's flag, such as a no_sync or a "
-                                "set_requires_gradient_sync of the script's own");
+  member_->Warn("override",
+                window + ", micro-step " + std::to_string(engine_.counts().micro_steps + 1) + ": gradients were reduced (" +
+                    roles + ") where mode " + std::string(Name(policy_)) +
+                    " does not want it; the forward ran outside the micro-step, or gradgate was attached before the model was "
+                    "wrapped, or another hand sets the wrapper's flags (no_sync, set_requires_gradient_sync)");
 }
 
 Status Ledger::BeginMicroStep(Last last, bool* closes) {

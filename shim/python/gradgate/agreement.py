@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _SOON_S = 1.0  # a rank that has waited this long tells the others where it is
 
 
+_CONSEQUENCES = ("contributes:", "closes:", "headroom:", "sums:")  # fields that differ since others do
+
 _abandoned: list[Any] = []  # groups with a collective that will not end: to destroy one waits for it
 
 
@@ -49,11 +51,14 @@ class Agreement:
         self.name: str = self.group.group_name
         self._words = torch.frombuffer(ledger.ballot_words, dtype=torch.int64)
         self._ballot: Any = None
+        self._by_max = dist.AllreduceOptions()
+        self._by_max.reduceOp = dist.ReduceOp(dist.ReduceOp.MAX)
+        self._by_max.asyncOp = True
 
     def issue(self, vote: Vote) -> None:
         """Sends this rank's ballot on its way. Does not block."""
         self._ledger.vote(vote)
-        self._ballot = dist.all_reduce(self._words, op=dist.ReduceOp.MAX, group=self.group, async_op=True)
+        self._ballot = self.group.allreduce([self._words], self._by_max)
 
     @property
     def issued(self) -> bool:
@@ -70,7 +75,8 @@ class Agreement:
         rows = [torch.empty(self._ledger.row_words, dtype=torch.int64) for _ in range(self.world)]
         own = torch.tensor(self._ledger.ballot_row(), dtype=torch.int64)
         self._wait(dist.all_gather(rows, own, group=self.group, async_op=True))
-        return self._ledger.describe(torch.cat(rows).tolist())
+        clauses = self._ledger.describe(torch.cat(rows).tolist()).split("; ")
+        return "; ".join(clause for clause in clauses if not clause.startswith(_CONSEQUENCES))
 
     def sum(self, values: Sequence[float]) -> list[float]:
         out = torch.tensor(values, dtype=torch.float64)
@@ -110,11 +116,14 @@ class Agreement:
 
     @staticmethod
     def _wait_for(work: Any, seconds: float) -> bool:
-        with contextlib.suppress(RuntimeError):
-            work.wait(timedelta(seconds=max(seconds, 0.001)))
-        if not work.is_completed():
-            return False
-        work.wait(timedelta(seconds=1))  # raises what it failed with
+        """Asks, since Gloo's wait takes its group's time-out for the caller's."""
+        end, pause = time.monotonic() + seconds, 20e-6
+        while not work.is_completed():
+            if time.monotonic() >= end:
+                return False
+            time.sleep(pause)
+            pause = min(1.5 * pause, 0.002)
+        work.wait()  # raises what it failed with
         return True
 
     def close(self) -> None:

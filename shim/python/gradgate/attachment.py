@@ -121,6 +121,10 @@ def _find(
         found += adapters
         strays += outside
     _adapters._share(found)
+    of_models = {id(p) for model in models for p in model.parameters()}
+    for optimizer in optimizers:
+        if not any(id(p) in of_models for g in optimizer.param_groups for p in g["params"]):
+            raise ValueError("the optimizer holds no parameter of the model: attach the model that it trains")
     known = {id(p) for a in found for p in a.parameters() + a.ignored()} | {id(p) for _, p in strays}
     for i, optimizer in enumerate(optimizers):
         for j, param_group in enumerate(optimizer.param_groups):

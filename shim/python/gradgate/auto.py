@@ -11,6 +11,7 @@ next rung costs; the ballot carries the minimum. Never after an out-of-memory, a
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .adapters.base import Adapter
     from .options import Options
 
+_log = logging.getLogger("gradgate")
 UNKNOWN = 2**63 - 1  # no limit to compare with
 _WINDOWS = 3  # the first, whose step allocates optimizer state, and two more
 _SPARE = 0.1  # of the limit, left alone
@@ -65,16 +67,13 @@ class Ladder:
         ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if self._device.type == "cpu" else 1
         return int(free - _SPARE * limit - ranks * self._costs[self.at]())
 
-    def climb(self, window: int, min_headroom_bytes: int, warn: Callable[[str, str], None]) -> bool:
+    def climb(self, window: int, min_headroom_bytes: int) -> bool:
         """After the ballot of `window`; the same answer on all ranks."""
         if not self._due(window):
             return False
         if min_headroom_bytes == UNKNOWN:
             if not self._told:
-                warn(
-                    "auto_unknown",
-                    f"mode='auto' stays with {self.mode!r}: no memory limit is known here to compare with; name a mode to choose another",
-                )
+                _log.info("gradgate: mode='auto' stays with %r: no memory limit is known here to compare with", self.mode)
             self._told = True
             self._since = window + 1
             return False

@@ -5,12 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .adapters.base import Unreduced
-from .ledger import Disagreement, Vote
+from .ledger import Disagreement, Refused, Vote
 
 if TYPE_CHECKING:
     from .adapters.base import Adapter
     from .ledger import Verdict
     from .window import Window
+
+
+def refuse_without_backward(window: Window) -> None:
+    """A boundary that nothing was reduced in, and that nobody skipped: its backward will run outside, on gradients already reduced."""
+    job = window.job
+    if window.agreement is None or not job.enforcing or not job.tap.seeing or window.voted or window.discarding:
+        return
+    if window.skips == window.skips_before and not any(job.reduced(adapter, True) for adapter in window.adapters):
+        why = (
+            "the boundary micro-step ended and no backward has run in it: put the backward inside `with sync.micro_step():`, "
+            "or say sync.skip() where there is none"
+        )
+        window.ledger.fail(why)
+        raise Refused(f"window {window.ledger.window_index}: {why}")
 
 
 def prepare_to_be_late(window: Window, in_time: bool) -> None:

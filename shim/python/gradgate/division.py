@@ -29,7 +29,13 @@ def sums(job: Job, window: Window) -> list[float]:
     counts = [float(window.scalars[name][1]) for name in names]
     pad = [0.0] * (MAX_SCALARS - len(names))
     active = window.micro_steps > window.skips
-    facts = [float(window.items), float(active), float(active and not window.any_items), digest, float(bool(names))]
+    facts = [
+        float(window.items),
+        float(active),
+        float(active and window.item_steps < window.micro_steps - window.skips),
+        digest,
+        float(bool(names)),
+    ]
     own = [*facts, *totals, *pad, *counts, *pad]
     window.scalars.clear()
     out = own if job.agreement is None else job.agreement.sum(own)
@@ -41,6 +47,18 @@ def sums(job: Job, window: Window) -> list[float]:
     return out
 
 
+def _scales_own(job: Job, verdict: Verdict) -> bool:
+    """Whether each rank scales what it brings by its own number of micro-steps: they differ, and nothing has been reduced before."""
+    unequal = verdict.min_micro_steps != verdict.max_micro_steps
+    return unequal and job.mode == "window" and all(adapter.late_alone for adapter in job.driven)
+
+
+def scale_own(job: Job, window: Window, verdict: Verdict, divisor: int) -> None:
+    """Before a late reduction. A rank that has reduced in its backward had a full window, whose factor is 1."""
+    if divisor and window.micro_steps and _scales_own(job, verdict):
+        multiply(job, divisor / window.micro_steps)
+
+
 def scale(job: Job, verdict: Verdict, totals: list[float] | None, divisor: int, any_items: bool) -> None:
     """Multiplies gradients, once."""
     world = float(job.agreement.world if job.agreement is not None else 1)
@@ -50,8 +68,10 @@ def scale(job: Job, verdict: Verdict, totals: list[float] | None, divisor: int, 
             where = f"window {job.ledger.window_index} has no items on any rank"
             raise Refused(f"{where}; give items= with each micro-step, and do not step")
         if totals[_WITHOUT_ITEMS] > 0:
-            where = f"window {job.ledger.window_index}: {totals[_WITHOUT_ITEMS]:.0f} of {totals[_ACTIVE]:.0f} ranks gave no items"
-            raise Refused(f"{where} and the others did, so their losses are not of one kind; give items= on all")
+            where = (
+                f"window {job.ledger.window_index}: {totals[_WITHOUT_ITEMS]:.0f} of {totals[_ACTIVE]:.0f} ranks have micro-steps without"
+            )
+            raise Refused(f"{where} items beside some with: their losses are not of one kind; give items= with each, or with none")
         factor *= world / totals[_ITEMS]
     elif totals is not None and job.options.divide == "active":
         factor *= world / max(totals[_ACTIVE], 1.0)
@@ -74,11 +94,12 @@ def flush_mended(job: Job, verdict: Verdict, divisor: int) -> None:
 def _flush_factor(job: Job, verdict: Verdict, divisor: int) -> float:
     """A flush's divisor is part of the ballot: all ranks rescale by the same factor."""
     largest, brought = max(divisor, verdict.max_divisor), verdict.max_micro_steps
-    if largest == 0 or brought in (0, largest):
+    if largest == 0 or brought in (0, largest) or _scales_own(job, verdict):
         return 1.0
     if verdict.min_micro_steps != brought or verdict.min_divisor != largest:
         raise Refused(
             f"window {job.ledger.window_index}: flush(divisor={largest}) needs the same call and as many micro-steps on all ranks; "
-            f"they brought {verdict.min_micro_steps} to {brought}. Scale the losses by its size (sync.micro_batches), or use items="
+            f"they brought {verdict.min_micro_steps} to {brought}, with divisors {verdict.min_divisor} to {largest} (0: a step, no flush). "
+            "Scale the losses by the window's size (sync.micro_batches), or use items="
         )
     return largest / brought

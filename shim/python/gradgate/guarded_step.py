@@ -30,6 +30,7 @@ def step(
     closure: Callable[[], Any] | None,
 ) -> bool:
     job = sync._job
+    job.check_open("sync.step()")
     if not sync.boundary:
         return False
     if not job.optimizers:

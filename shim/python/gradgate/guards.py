@@ -148,6 +148,7 @@ def _patch() -> None:
         if window is not None:
             window.require_reduced("GradScaler.step")
             window.mended_by = ""  # whatever the scaler decides: this was the window's end
+            window.scaler_decided = True
         return step(self, optimizer, *args, **kwargs)
 
     scaler.unscale_, scaler.step = unscale_, step_  # type: ignore[method-assign]

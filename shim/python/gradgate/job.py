@@ -138,6 +138,7 @@ class Job:
         self.learn_sizes()
         if not self.enforcing:
             self.micro_step.open_plan = Plan.REDUCE
+            self.unsettled = not self._sizes_final
             return
         if self.mode != self.ladder.mode or self._keep != self.ladder.keep:
             self._take_rung()
@@ -155,6 +156,7 @@ class Job:
                 self.ledger.declare_extra(Role.DP, 1)
                 plan, self.unsettled = Plan.REDUCE, True
         self.micro_step.open_plan = plan
+        self.unsettled |= plan is Plan.REDUCE and not self._sizes_final
 
     def learn_sizes(self) -> None:
         """Tells the tap what gradients look like, until that is for good."""
@@ -164,7 +166,6 @@ class Job:
         known = [sizes for sizes, _ in told if sizes is not None]
         self._sizes_final = all(final for _, final in told)
         self.tap.gradient_sizes(self.ledger, frozenset().union(*known) if len(known) == len(told) else None)
-        self.unsettled = self.unsettled or not self._sizes_final
 
     def _take_rung(self) -> None:
         self.mode, self._keep = self.ladder.mode, self.ladder.keep
@@ -206,7 +207,7 @@ class Job:
     def adopt(self, verdict: Verdict) -> None:
         """Decides on the next rung, with all ranks; it is taken when the next window begins."""
         if self.enforcing:
-            self.ladder.climb(self.ledger.window_index, verdict.min_headroom_bytes, self.ledger.warn)
+            self.ladder.climb(self.ledger.window_index, verdict.min_headroom_bytes)
 
     def at_exit(self) -> None:
         """A process that ends well without close() is not one that was lost; one that ends by an exception is."""

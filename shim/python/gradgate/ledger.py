@@ -34,6 +34,15 @@ __all__ = [
 ]
 
 _TEXT_BYTES = 4096
+SHARED_REASONS = frozenset(
+    {
+        *("ranks_disagree", "ranks_skipped", "skipped", "parity", "means_differ", "stray_parameters", "double_reduction"),
+        *("static_graph_first_reduction", "no_replica_dimension", "shards_nothing", "no_shard_dimension", "window_replica_fsdp1"),
+        *("keep_params_unsharded", "keep_params_fsdp1", "no_sharded_parameters", "bucket_after_first_forward", "bucket_fsdp1"),
+        *("bucket_fsdp2", "no_buckets", "wire_user_hook", "wire_fsdp1", "wire_fsdp2", "ddp_mixed_precision"),
+        "gloo_reduce_scatter_sums",
+    }
+)
 _log = logging.getLogger("gradgate")
 
 
@@ -66,6 +75,7 @@ class Ledger(Counts):
     ) -> None:
         super().__init__()
         self.world_size = world_size
+        self._rank = rank
         self.told: dict[str, str] = {}
         self._store = StoreBridge(store) if store is not None else None
         self._on_log = _abi.Log(self._told)
@@ -127,7 +137,9 @@ class Ledger(Counts):
     def _told(self, _user: object, _severity: int, reason: bytes, message: bytes) -> None:
         code, text = reason.decode(), message.decode(errors="replace")
         self.told[code] = text
-        _log.warning("gradgate [%s]: %s", code, text, extra={"reason": code})
+        # What all ranks are told alike is printed by the first.
+        level = logging.DEBUG if self._rank and code in SHARED_REASONS else logging.WARNING
+        _log.log(level, "gradgate [%s], rank %d: %s", code, self._rank, text, extra={"reason": code})
 
     def set_mode(self, mode: str) -> None:
         self._check(self._c.gg_ledger_set_mode(self.handle, MODES[mode], self._error_at))

@@ -24,12 +24,13 @@ class MicroBatch:
     """One micro-batch, to be used as `with micro: …`. `data`: the batch; None for a rank whose data has ended, which then runs neither
     forward nor backward. `scale`: 1 / size of its window on this rank; `boundary`: whether the optimizer steps now."""
 
-    __slots__ = ("_empty", "_items", "_last", "_sync", "data", "scale")
+    __slots__ = ("_empty", "_entered", "_items", "_last", "_sync", "data", "scale")
 
     def __init__(self, sync: Sync, data: Any, size: int, *, last: bool, empty: bool = False) -> None:
         self._sync = sync
         self._last = last
         self._empty = empty
+        self._entered = False
         self._items: int | None = None
         self.data = data
         self.scale = 1.0 / size
@@ -48,6 +49,7 @@ class MicroBatch:
         self._items = count
 
     def __enter__(self) -> Self:
+        self._entered = True
         if not self._empty:
             self._sync.enter(LAST if self._last else NOT_LAST)
         return self
@@ -59,6 +61,10 @@ class MicroBatch:
             return
         self._sync.leave(error, self._items)
         self.data = ()  # not kept alive until the next one
+
+    def check_entered(self) -> None:
+        if not self._entered:
+            raise Refused("a micro-batch of sync.micro_batches() was not used: `for micro in sync.micro_batches(loader): with micro: …`")
 
     @property
     def boundary(self) -> bool:
@@ -78,10 +84,14 @@ def micro_batches(sync: Sync, loader: Iterable[Any], accumulate: int, uneven: st
             return
         del batches[size:]
         if not batches:
-            yield MicroBatch(sync, None, 1, last=True, empty=True)
+            micro = MicroBatch(sync, None, 1, last=True, empty=True)
+            yield micro
+            micro.check_entered()
         own = len(batches)
         for index in range(own):
             batch, batches[index] = batches[index], None
-            yield MicroBatch(sync, batch, own, last=index + 1 == own)
+            micro = MicroBatch(sync, batch, own, last=index + 1 == own)
+            yield micro
+            micro.check_entered()
         if uneven == "stop" and least < accumulate:
             return

@@ -59,6 +59,7 @@ class MicroStep:
             return
         if self.items is not None:
             window.items += self.items
+            window.item_steps += 1
         for disarm in self._disarms:
             disarm()
         self._end()

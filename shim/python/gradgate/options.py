@@ -67,6 +67,9 @@ def check(accumulate: object, **given: object) -> Options:
         _one_of(name, given[name], allowed)
     if given["bucket_mb"] is not None:
         _positive("bucket_mb", given["bucket_mb"])
+    every = given["parity_every"]
+    if isinstance(every, bool) or not isinstance(every, int) or every < 0:
+        raise ValueError(f"parity_every={every!r}: must be a number of windows; 0 compares never")
     _positive("deadline_s", given["deadline_s"])
     _positive("handshake_deadline_s", given["handshake_deadline_s"])
     job = given["job"]

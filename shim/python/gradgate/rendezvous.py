@@ -33,6 +33,7 @@ class StoreBridge:
     def __init__(self, store: StoreLike) -> None:
         self._store = store
         self._interrupt: BaseException | None = None
+        self._gone = False
         self._callbacks = _abi.StoreCallbacks(set=_abi.StoreSet(self._set), get=_abi.StoreGet(self._get))
         self._library = _abi.library()
         out = _abi.Pointer()
@@ -50,10 +51,13 @@ class StoreBridge:
             raise interrupt
 
     def _guarded(self, call: Callable[[], None], otherwise: int) -> int:
+        if self._gone:  # torch logs a stack for each call on a connection that is gone
+            return _abi.UNAVAILABLE
         try:
             call()
         except Exception as error:
-            return _abi.UNAVAILABLE if type(error).__name__ in _BROKEN else otherwise
+            self._gone = type(error).__name__ in _BROKEN
+            return _abi.UNAVAILABLE if self._gone else otherwise
         except BaseException as interrupt:
             self._interrupt = interrupt
             return _abi.UNAVAILABLE

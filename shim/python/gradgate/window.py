@@ -41,6 +41,7 @@ class Window:
     verdict: Verdict
     sums: list[float] | None
     attention: bool = True
+    due: bool = True  # the last window is to be published, or modes to be set
     inside: bool = False  # a micro-step is open
     closing: bool = False  # and it is the boundary
     closed: bool = False  # reduced, and not yet published
@@ -50,6 +51,9 @@ class Window:
     any_items: bool
     skipped: int = 0
     skips: int
+    skips_before: int = 0  # the boundary micro-step
+    item_steps: int  # micro-steps that told items
+    scaler_decided: bool  # whether to step
     items: int = 0
     micro_steps: int = 0  # ended ones of the open window
     closed_size: int
@@ -78,6 +82,8 @@ class Window:
         self.micro_steps = 0
         self.items = 0
         self.any_items = False
+        self.item_steps = 0
+        self.scaler_decided = False
         self.skips = 0
         self.discarding = False
         self._wait_ns = 0
@@ -90,6 +96,14 @@ class Window:
 
     def prepare(self) -> None:
         """Before a micro-step begins, when something is to be done first: the last window is published, modes change."""
+        for other in self._beside:
+            if other.inside:
+                raise Refused(
+                    "a micro-step of another attachment is open, on the same process group, so their collectives cannot be told apart: "
+                    "leave it first, or attach both models together: gradgate.attach([a, b], [optimizer_a, optimizer_b], …)"
+                )
+        if not self.due:
+            return
         if self.closed:
             if self.mended_by:
                 raise Refused(
@@ -98,17 +112,14 @@ class Window:
                 )
             self.publish()
         self.at_boundary = False
-        for other in self._beside:
-            if other.inside:
-                raise Refused(
-                    "a micro-step of another attachment is open, on the same process group, so their collectives cannot be told apart: "
-                    "leave it first, or attach both models together: gradgate.attach([a, b], [optimizer_a, optimizer_b], …)"
-                )
         self.job.prepare()
-        self.attention = self.job.unsettled or bool(self._beside)
+        self.due = self.job.unsettled
+        self.attention = self.due or bool(self._beside)
 
     def open_boundary(self, arms: Sequence[Any]) -> None:
         self.closing = True
+        self.skips_before = self.skips
+        self.job.learn_sizes()
         if self.agreement is not None:
             self.job.tap.on_first_gradient(self.ledger, self._first_gradient)
         for arm in arms:
@@ -130,6 +141,7 @@ class Window:
         except Unreduced as unreduced:
             self.ledger.fail(str(unreduced))
             raise
+        closing.refuse_without_backward(self)
         self.conclude(in_time=True)
 
     def micro_step_failed(self, error: BaseException) -> None:
@@ -163,6 +175,7 @@ class Window:
                 raise
         brought = verdict.max_micro_steps > 0
         if brought:
+            division.scale_own(self.job, self, verdict, divisor)
             closing.reduce_the_rest(self, verdict, in_time)
         sums = division.sums(self.job, self) if verdict.any_sums else None
         closing.tell_differences(self, verdict)
@@ -179,7 +192,7 @@ class Window:
         self.sums = sums
         self.closed_size = self.micro_steps
         self._wait_ns += time.perf_counter_ns() - began
-        self.closed = self.attention = True
+        self.closed = self.attention = self.due = True
         self.at_boundary = not self.discarded
         self.job.adopt(verdict)
         if self.discarded:
@@ -189,6 +202,8 @@ class Window:
     def publish(self, *, stepped: bool = False) -> None:
         """Hands the closed window to the ledger."""
         verdict = self.verdict
+        if not (stepped or self.discarded or self.scaler_decided) and self.job.optimizers:
+            self.ledger.warn("unstepped", f"window {self.ledger.window_index} was reduced, and no optimizer stepped on it")
         self.ledger.window_close(
             stepped=stepped,
             discarded=self.discarded,
