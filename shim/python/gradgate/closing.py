@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .adapters.base import Unreduced
-from .ledger import Disagreement, Refused, Vote
+from .ledger import Disagreement, GradgateError, Refused, Vote
 
 if TYPE_CHECKING:
     from .adapters.base import Adapter
@@ -42,7 +42,7 @@ def prepare_to_be_late(window: Window, in_time: bool) -> None:
 
 def reduce_the_rest(window: Window, verdict: Verdict, in_time: bool) -> None:
     """Issues what the wrappers would have issued, where they have not. Raises Unreduced, after telling the other ranks."""
-    if verdict.any_discard and not verdict.any_contribute:
+    if window.discarded and not verdict.any_contribute:
         return
     waiting = [a for a in window.adapters if not window.job.reduced(a, in_time)]
     if not waiting:
@@ -100,7 +100,8 @@ def vote(window: Window, *, contributes: bool, divisor: int = 0) -> Vote:
 
 def tell_failure(window: Window, error: BaseException) -> None:
     """The boundary cannot be tried again: its collectives have begun. Says who is missing, and tells the others why this rank is."""
-    others = window.ledger.missing() if window.agreement is not None else ""
+    ours = isinstance(error, GradgateError | Unreduced)
+    others = window.ledger.missing() if window.agreement is not None and not ours else ""
     if others:
         error.add_note(f"gradgate: window {window.ledger.window_index}: {others}")
     window.ledger.fail(f"{type(error).__name__} in the boundary micro-step: {error}")

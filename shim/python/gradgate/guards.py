@@ -3,7 +3,7 @@
     optimizer.step()         a step pre-hook; with a closure the check runs after the closure's backward
     optimizer.zero_grad()    replaced on the instance: what a wrapper has deferred goes with what p.grad shows
     GradScaler.unscale_      patched on the class while anything is attached
-    clip_grad_norm_, _value_ replaced where modules have them by name while anything is attached
+    clip_grad…_              replaced where modules have them by name while anything is attached
 
 An open window is ended late: reduced by all ranks together, since all ranks run the same loop. The check of an optimizer that no
 attachment owns costs one dictionary look-up.
@@ -154,7 +154,7 @@ def _patch() -> None:
     scaler.unscale_, scaler.step = unscale_, step_  # type: ignore[method-assign]
     _restore.append(functools.partial(setattr, scaler, "unscale_", unscale))
     _restore.append(functools.partial(setattr, scaler, "step", step))
-    for name in ("clip_grad_norm_", "clip_grad_value_"):
+    for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"):
         _patch_clip(name, getattr(torch.nn.utils, name))
 
 

@@ -44,12 +44,16 @@ class MicroStep:
             window.any_items = True  # the ballot may leave in this micro-step's backward
         closes = self._begin(self.last)
         window.inside = True
-        if closes:
-            window.open_boundary(self._arms)
-            return self
-        plan = self.open_plan
-        for arm in self._arms:
-            arm(plan)
+        try:
+            if closes:
+                window.open_boundary(self._arms)
+                return self
+            plan = self.open_plan
+            for arm in self._arms:
+                arm(plan)
+        except BaseException as error:
+            window.micro_step_failed(error)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -60,9 +64,13 @@ class MicroStep:
         if self.items is not None:
             window.items += self.items
             window.item_steps += 1
-        for disarm in self._disarms:
-            disarm()
-        self._end()
+        try:
+            for disarm in self._disarms:
+                disarm()
+            self._end()
+        except BaseException as failed:
+            window.micro_step_failed(failed)
+            raise
         window.inside = False
         window.micro_steps += 1
         if window.closing:

@@ -174,12 +174,12 @@ class Window:
                 self.ledger.window_close(stepped=False, failed=True)
                 raise
         brought = verdict.max_micro_steps > 0
+        self.discarded = verdict.any_discard or (brought and verdict.min_skipped >= verdict.max_micro_steps)  # nobody has anything
         if brought:
             division.scale_own(self.job, self, verdict, divisor)
             closing.reduce_the_rest(self, verdict, in_time)
         sums = division.sums(self.job, self) if verdict.any_sums else None
         closing.tell_differences(self, verdict)
-        self.discarded = verdict.any_discard
         self.skipped = verdict.max_skipped
         if self.discarded:
             closing.drop(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,10 @@ from .flag import switch
 
 _REMEDY = "Wrap with find_unused_parameters=True, or use them in every micro-step, or freeze them before wrapping"
 _UNMARKED = re.compile(r"indices which did not receive grad for rank \d+:((?: *\d+)+)")
+
+
+# A hook stays with its wrapper for good; the next attachment finds it.
+_wires: weakref.WeakKeyDictionary[torch.nn.Module, Wire] = weakref.WeakKeyDictionary()
 
 
 class Ddp(Adapter):
@@ -32,7 +37,7 @@ class Ddp(Adapter):
         self._just_bootstrapped = False
         self._fires: ddp_state.Fires | None = None
         self._earlier: ddp_state.Earlier | None = None
-        self._wire: Wire | None = None
+        self._wire: Wire | None = _wires.get(ddp)
         self._buckets: int | None = None
         self._members: list[torch.nn.Parameter] | None = None
 
@@ -81,9 +86,13 @@ class Ddp(Adapter):
             self._set_bucket_bytes(ddp_options.bucket_bytes(bucket_mb))
             self._buckets = None
         chosen = wire_type(wire)
-        if chosen is not None and self._wire is None:
+        if chosen is None:
+            return
+        if self._wire is None:
             self._wire = Wire(None, chosen)
             self._register_hook(self._wire)
+            _wires[self.module] = self._wire
+        self._wire.wire = chosen
 
     def _set_bucket_bytes(self, size: int) -> None:
         ddp_state.rebuild_reducer(self._ddp, size)
