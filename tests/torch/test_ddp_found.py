@@ -96,6 +96,6 @@ def test_found_and_nested() -> None:
             kinds, alone, notes, windows = result[f"nested, late {late}"]
             assert kinds == ["ddp", "ddp"] and alone == [False, False] and notes == ["double_reduction"]
             assert windows == [(2, True), (6, True), (6, True)], windows
-        assert result["compiled"] == [["ddp"], ["_orig_mod.stray"], True]
-        assert result["ignored"] == ["module.1.weight"]
+        assert result["compiled"] == [["ddp"], ["_orig_mod.stray", "_orig_mod.frozen"], True]
+        assert result["ignored"] == []
         assert result["unfrozen since"] == ["module.1.weight"]
