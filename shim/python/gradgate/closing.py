@@ -18,7 +18,7 @@ def refuse_without_backward(window: Window) -> None:
     job = window.job
     if window.agreement is None or not job.enforcing or not job.tap.seeing or window.voted or window.discarding:
         return
-    if window.skips == window.skips_before and not any(job.reduced(adapter, True) for adapter in window.adapters):
+    if window.skips == window.skips_before and not any(job.reduced(adapter, True) or adapter.began() for adapter in window.adapters):
         why = (
             "the boundary micro-step ended and no backward has run in it: put the backward inside `with sync.micro_step():`, "
             "or say sync.skip() where there is none"

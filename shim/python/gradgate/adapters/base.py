@@ -120,6 +120,10 @@ class Adapter:
         caller asks the tap."""
         return None
 
+    def began(self) -> bool:
+        """After the backward of a micro-step armed with REDUCE: whether some gradient arrived, though nothing was reduced yet."""
+        return False
+
     def check(self) -> None:
         """After the backward of a micro-step armed with REDUCE: raises Unreduced, naming parameters, if the wrapper has not
         finished what it began (a parameter without gradient under find_unused_parameters=False, say). Cheap: no loop over

@@ -147,6 +147,9 @@ class Plain(Adapter):
     def reduced(self) -> bool | None:
         return self._complete
 
+    def began(self) -> bool:
+        return any(self._arrived)
+
     def check(self) -> None:
         """Finishes what the backward began, which is when all ranks know of it; what it did not begin is left to late()."""
         if self._next:
