@@ -102,16 +102,28 @@ def options_that_make_no_sense(rank: int, world: int) -> dict[str, Any]:
     return found
 
 
-@row(refusal=Says("Refused", "flush(divisor=4)", "2 to 3"))
+@row(refusal=Says("Refused", "flush(divisor=4)", "divisors 2 to 4"))
 def divisor_that_ranks_cannot_share(rank: int, world: int) -> dict[str, Any]:
+    model = t.ddp()
+    with gradgate.attach(model, t.sgd(model), accumulate=4) as sync:
+        for c in t.data(rank, 3):
+            with sync.micro_step():
+                (model(c) / 4).backward()
+        with rows.refused(gradgate.Refused) as refusal:
+            sync.flush(divisor=2 + 2 * rank)
+    return {"refusal": refusal[0]}
+
+
+@row(gradient=(1.5 + 20) / 2)
+def divisor_of_windows_that_differ(rank: int, world: int) -> dict[str, Any]:
+    """Each rank's sum is divided by its own number of micro-steps."""
     model = t.ddp()
     with gradgate.attach(model, t.sgd(model), accumulate=4, windows="variable") as sync:
         for c in t.data(rank, 2 + rank):
             with sync.micro_step():
                 (model(c) / 4).backward()
-        with rows.refused(gradgate.Refused) as refusal:
-            sync.flush(divisor=4)
-    return {"refusal": refusal[0]}
+        assert sync.flush(divisor=4)
+        return {"gradient": t.one(t.gradients(model))}
 
 
 @row(refusal=Says("Refused", "no items on any rank"))

@@ -13,11 +13,20 @@ if TYPE_CHECKING:
     from .window import Window
 
 
+def probes(window: Window) -> list[tuple[int, int]]:
+    """Of a few gradients: which tensor, how often written."""
+    return [(id(p.grad), p.grad._version if p.grad is not None else 0) for p in window.job.probes]
+
+
 def refuse_without_backward(window: Window) -> None:
     """A boundary that nothing was reduced in, and that nobody skipped: its backward will run outside, on gradients already reduced."""
     job = window.job
     if window.agreement is None or not job.enforcing or not job.tap.seeing or window.voted or window.discarding:
         return
+    if any(adapter.flag_read == "backward" and adapter.kind != "plain" for adapter in window.adapters):
+        return  # FSDP reduces outside, too
+    if probes(window) != window.probes_before:
+        return  # the script's own no_sync
     if window.skips == window.skips_before and not any(job.reduced(adapter, True) or adapter.began() for adapter in window.adapters):
         why = (
             "the boundary micro-step ended and no backward has run in it: put the backward inside `with sync.micro_step():`, "

@@ -90,6 +90,8 @@ class Job:
         self.driven = self.adapters if self.enforcing or alone else []
         if not self.enforcing:
             self.mode = "every_micro_step"
+        members = [a.parameters() for a in self.driven if a.flag_read == "forward"]
+        self.probes = [p for held in members for p in (*held[:2], *held[-2:])]
         for reason, text in self._notes:
             self.ledger.warn(reason, text)
         for adapter in self.adapters:

@@ -52,6 +52,7 @@ class Window:
     skipped: int = 0
     skips: int
     skips_before: int = 0  # the boundary micro-step
+    probes_before: list[tuple[int, int]]
     item_steps: int  # micro-steps that told items
     scaler_decided: bool  # whether to step
     items: int = 0
@@ -119,6 +120,7 @@ class Window:
     def open_boundary(self, arms: Sequence[Any]) -> None:
         self.closing = True
         self.skips_before = self.skips
+        self.probes_before = closing.probes(self)
         self.job.learn_sizes()
         if self.agreement is not None:
             self.job.tap.on_first_gradient(self.ledger, self._first_gradient)

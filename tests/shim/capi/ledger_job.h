@@ -32,7 +32,7 @@ class LedgerJob {
   using Words = std::array<int64_t, Ballot::kWords>;
 
   explicit LedgerJob(uint32_t world_size)
-      : world_size_(world_size), sync_(world_size), created_(world_size), log_(world_size) {}
+      : world_size_(world_size), sync_(world_size), created_(world_size), log_(world_size), shared_(world_size) {}
 
   LedgerOptions Defaults(uint32_t rank) {
     LedgerOptions options;
@@ -69,7 +69,6 @@ class LedgerJob {
 
   // The MAX all-reduce that the owner carries out; every rank calls it.
   Words Reduce(uint32_t rank, const Words& words) {
-    shared_.resize(world_size_);
     sync_.arrive_and_wait();
     shared_[rank] = words;
     sync_.arrive_and_wait();
