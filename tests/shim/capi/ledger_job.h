@@ -32,7 +32,7 @@ class LedgerJob {
   using Words = std::array<int64_t, Ballot::kWords>;
 
   explicit LedgerJob(uint32_t world_size)
-      : world_size_(world_size), sync_(world_size), created_(world_size), log_(world_size), shared_(world_size) {}
+      : world_size_(world_size), sync_(world_size), shared_(world_size), created_(world_size), log_(world_size) {}
 
   LedgerOptions Defaults(uint32_t rank) {
     LedgerOptions options;
