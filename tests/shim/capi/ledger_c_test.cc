@@ -19,7 +19,6 @@
 namespace {
 
 using testing::HasSubstr;
-using testing::StartsWith;
 
 static_assert(sizeof(gg_ledger_options) == 112 && offsetof(gg_ledger_options, log_user) == 104);
 static_assert(sizeof(gg_place) == 24 && offsetof(gg_place, mode) == 20);
