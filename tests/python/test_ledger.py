@@ -92,7 +92,7 @@ class Alone(unittest.TestCase):
         with self.assertLogs("gradgate", logging.WARNING) as logs:
             ledger.warn("no_effect", "naïve")
             ledger.warn("no_effect", "again")
-        self.assertEqual([(r.getMessage(), r.reason) for r in logs.records], [("gradgate [no_effect]: naïve", "no_effect")])  # type: ignore[attr-defined]
+        self.assertEqual([(r.getMessage(), r.reason) for r in logs.records], [("gradgate [no_effect], rank 0: naïve", "no_effect")])  # type: ignore[attr-defined]
         self.assertEqual(ledger.told, {"no_effect": "naïve"})
         self.assertEqual(ledger.stats().warnings, 2)
 
