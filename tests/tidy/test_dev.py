@@ -153,7 +153,7 @@ class DevTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f"halt_on_error=1:second_deadlock_stack=1:suppressions={self.root}/tests/tsan.supp", done.stdout)
         self.assertIn("--test-dir build/tsan", self.called("ctest")[0])
-        self.assertIn("--label-exclude ^(gpu|system|tidy|torch)$", self.called("ctest")[0])
+        self.assertIn("--label-exclude ^(gpu|system|tidy|torch|python)$", self.called("ctest")[0])
 
     def test_the_virtual_environment_is_made_where_it_is_needed(self) -> None:
         for command, wanted in [("build", 0), ("demo", 0), ("lint", 1), ("test", 1), ("demo torch", 1), ("setup --python", 1)]:
