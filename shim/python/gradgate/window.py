@@ -211,7 +211,9 @@ class Window:
             discarded=self.discarded,
             min_micro_steps=verdict.min_micro_steps,
             max_micro_steps=verdict.max_micro_steps,
+            active_ranks=int(self.sums[1]) if self.sums else 0,
             disagreed=verdict.unequal and not self.job.variable,
+            skipped=self.skips,
             items=self.items,
             global_items=int(self.sums[0]) if self.sums else self.items,
             wait_ns=self._wait_ns,
@@ -246,7 +248,7 @@ class Window:
         if self.closed or self.micro_steps == 0:
             return
         self.conclude()
-        if what not in ("optimizer.step", "flush"):
+        if what != "optimizer.step":
             self.mended_by = what if self.job.accumulate and self.closed_size < self.job.accumulate else ""
 
     def zeroed(self) -> None:
