@@ -30,15 +30,15 @@ def skipping(rank: int, model: nn.Module, vote: Callable[[Any, bool], bool], **o
                 found.append(t.one(t.gradients(model)))
                 skipped.append(sync.skipped)
                 t.finish(optimizer, model)
-    return watch.seen(gradients=found, skipped=skipped)
+    return watch.seen(gradients=found, skipped=skipped, counted=sync.stats()["micro_steps_skipped"])
 
 
-@row(gradients=[44.0, 55.0], skipped=[1, 0], gradient={AR: 2}, texts=Says("ranks [1]"))
+@row(gradients=[44.0, 55.0], skipped=[1, 0], counted=1, gradient={AR: 2}, texts=Says("ranks [1]"))
 def t29_agreed_skip(rank: int, world: int) -> dict[str, Any]:
     return skipping(rank, t.ddp(), lambda sync, wish: bool(sync.skip_if(wish)))
 
 
-@row(gradients=[44.0, 55.0], skipped=[1, 0], gradient={RS: 2})
+@row(gradients=[44.0, 55.0], skipped=[1, 0], counted=1, gradient={RS: 2})
 def t29_agreed_skip_fsdp2(rank: int, world: int) -> dict[str, Any]:
     return skipping(rank, t.fsdp(), lambda sync, wish: bool(sync.skip_if(wish)), mode="window")
 
@@ -49,7 +49,7 @@ def skip_alone(sync: Any, wish: bool) -> bool:
     return wish
 
 
-@row(gradients=[45.0, 55.0], skipped=[1, 0], gradient={AR: 2})
+@row(gradients=[45.0, 55.0], skipped=[1, 0], counted=Each(0, 1), gradient={AR: 2})
 def t29_skip_of_one_rank(rank: int, world: int) -> dict[str, Any]:
     return skipping(rank, t.ddp(), skip_alone)
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def collect(job: Job) -> dict[str, Any]:
     """Keys:
 
-    windows, windows_full, windows_partial, windows_empty, windows_late, windows_unstepped, windows_mismatched, windows_disagreed
-    micro_steps, steps, items, skipped windows' and refused calls' counts, warnings
+    windows, windows_full, windows_partial, windows_empty, windows_late, windows_unstepped, windows_mismatched, windows_disagreed,
+    windows_discarded, micro_steps, micro_steps_skipped, steps, items, ballots, overrides, refused (calls), warnings
     reductions, reductions_intended, suppressed, late     sums over roles; by role under "roles"
     collectives {operation: n}, gradient_collectives, ours {operation: n}, bytes (of gradients)
     mode, enforcement, linked, tap {native, seeing}, unseen (what cannot be counted), told {reason: count}
@@ -48,10 +48,13 @@ def collect(job: Job) -> dict[str, Any]:
         "windows_unstepped": stats.windows_unstepped,
         "windows_mismatched": stats.windows_mismatched,
         "windows_disagreed": stats.windows_disagreed,
+        "windows_discarded": stats.windows_discarded,
         "micro_steps": stats.micro_steps,
+        "micro_steps_skipped": stats.micro_steps_skipped,
         "steps": stats.steps,
         "items": stats.items,
         "ballots": stats.ballots,
+        "overrides": stats.overrides,
         "refused": stats.refused,
         "warnings": stats.warnings,
         "reductions": stats.reductions_issued,
