@@ -5,29 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import pathlib
-import re
-import tempfile
+import sys
 from collections import Counter
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-# gradgate's names of c10d's operators; a coalesced call counts once.
-OPERATIONS = {
-    "allreduce_": "all_reduce",
-    "allreduce_coalesced_": "all_reduce",
-    "reduce_scatter_": "reduce_scatter",
-    "_reduce_scatter_base_": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced_": "reduce_scatter",
-    "allgather_": "all_gather",
-    "allgather_coalesced_": "all_gather",
-    "_allgather_base_": "all_gather",
-    "allgather_into_tensor_coalesced_": "all_gather",
-    "broadcast_": "broadcast",
-    "barrier": "barrier",
-}
-EVENT = re.compile(r'"name": ?"c10d::(\w+)"')
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "demo"))
+from profiler import collectives  # noqa: E402
 
 
 class Log:
@@ -66,22 +52,13 @@ class Log:
                 "steps": sum(sizes.values()),
                 "logged": len(self.losses) + len(self.held_out),  # each by an all-reduce of the loop's own
             },
-            "profiled": self._collectives(),
+            "profiled": dict(collectives(self.profile)) if self.profile else {},
             "before": self.before,
             "stats": self.sync.stats(),
             "losses": self.losses,
             "held_out_losses": self.held_out,
             "held_out_loss": self.held_out[-1],
         }
-
-    def _collectives(self) -> dict[str, int]:
-        if not self.profile:
-            return {}
-        with tempfile.TemporaryDirectory() as folder:
-            trace = pathlib.Path(folder) / "trace.json"  # read in a tenth of the time that profile.events() takes
-            self.profile.export_chrome_trace(str(trace))
-            names = EVENT.findall(trace.read_text(encoding="utf-8", errors="replace"))
-        return dict(Counter(OPERATIONS.get(name, name) for name in names))
 
 
 def parameter_hash(model: torch.nn.Module) -> str:
