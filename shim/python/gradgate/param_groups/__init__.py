@@ -1,0 +1,11 @@
+"""Parameter groups of optimizers, merged where their settings are the same, and checkpoints from before, regrouped.
+
+optimizer = torch.optim.AdamW(gradgate.param_groups.merge(groups), fused=True)
+"""
+
+from .merging import Groups, merge
+from .optimizers import merge_optimizer
+from .regroup import regroup_state_dict
+from .report import Report
+
+__all__ = ["Groups", "Report", "merge", "merge_optimizer", "regroup_state_dict"]

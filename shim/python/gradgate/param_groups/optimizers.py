@@ -1,0 +1,72 @@
+"""Merging the groups of an optimizer that exists, with its state and its schedulers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+from ..errors import InvalidArgument, Refused
+from . import merging, origin, schedulers, settings
+from .report import Report
+
+# These keep flat buffers by group besides, and have groups that are not the user's.
+_OWN_GROUPS = ("deepspeed", "megatron", "colossalai")
+
+
+def _check(optimizer: Any) -> None:
+    kind = type(optimizer).__name__
+    if not isinstance(getattr(optimizer, "param_groups", None), list) or not hasattr(optimizer, "state"):
+        raise InvalidArgument(f"{kind} is no torch optimizer; for groups that are not yet in one there is merge()")
+    if type(optimizer).__module__.partition(".")[0] in _OWN_GROUPS:
+        raise Refused(f"{kind} keeps its own buffers for each group; give merge()'s groups to the optimizer it is made from")
+    for name, held in vars(optimizer).items():
+        if isinstance(held, torch.optim.Optimizer) and held.param_groups is not optimizer.param_groups:
+            raise Refused(f"{kind} keeps other groups in its {name}; give merge()'s groups when making it")
+
+
+def merge_optimizer(
+    optimizer: torch.optim.Optimizer,
+    *given: Any,
+    ignore: Collection[str] = (),
+    frozen: merging.Frozen = "exclude",
+    per_group: Collection[str] | None = None,
+) -> Report:
+    """Merges the optimizer's groups in place, and the per-group lists of its schedulers with them.
+
+    `optimizer.param_groups` stays the same list, and a merged group the dict of its first; state stays as it is. torch's schedulers are
+    found by themselves, others are `given`. Groups that are alike now and whose schedulers will treat them differently stay apart. A
+    frozen tensor that has state stays in; the other frozen ones leave unless `frozen="keep"`, and would have to be added again to be
+    trained. `ignore`: as merge() has it. `per_group`: attributes of other people's schedulers that hold one value for each group; () says
+    that there are none.
+
+    Call it between steps. Errors, with nothing changed: InvalidArgument for bad arguments and for schedulers that do not fit; Refused for
+    optimizers that keep groups of their own.
+    """
+    merging.check_choices(ignore, frozen)
+    _check(optimizer)
+    groups = optimizer.param_groups
+    live = schedulers.Live(optimizer, given, per_group)
+    members = [member for index, group in enumerate(groups) for member in merging.members_of(index, group)]
+    out = {
+        id(held.tensor) for held in members if frozen == "exclude" and not held.tensor.requires_grad and held.tensor not in optimizer.state
+    }
+    old = [settings.of_group(group) for group in groups]
+    merged = merging.combine(old, members, ignore, out, live.settings())
+    notes = [f"schedulers merged with it: {', '.join(live.names)}"] if live.names else []
+    report = merged.report(tuple(notes))
+
+    origin.remember([member.tensor for member in members], [member.group for member in members])
+    new = []
+    for part, held, group in zip(merged.partition, merged.settings, merged.members, strict=True):
+        kept = groups[part[0]]
+        kept["params"] = [member.tensor for member in group]
+        if "param_names" in kept:
+            kept["param_names"] = [member.name for member in group]
+        for key in settings.of_group(kept).keys() - held.keys():
+            del kept[key]
+        new.append(kept)
+    groups[:] = new
+    live.keep([part[0] for part in merged.partition])
+    return report

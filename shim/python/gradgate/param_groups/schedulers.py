@@ -1,0 +1,161 @@
+"""What learning-rate schedulers keep for each parameter group, in the live object and in its state dict.
+
+A scheduler holds lists with one value for each group, and schedulers made of others (SequentialLR, ChainedScheduler, warm-ups) hold those.
+Neither torch nor the scheduler checks their length when a state is loaded: the first step does, or pairs values and groups wrongly.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+from ..errors import InvalidArgument
+from . import settings
+
+# torch's, and timm's base_values.
+PER_GROUP = frozenset({"base_lrs", "_last_lr", "lr_lambdas", "min_lrs", "max_lrs", "base_momentums", "max_momentums", "base_values"})
+# Lists whose length has nothing to do with groups.
+OTHER_LISTS = frozenset({"milestones", "_milestones", "_schedule_phases", "_schedulers", "schedulers"})
+_LOGGER = logging.getLogger("gradgate")
+
+Pick = Callable[[str, Sequence[Any]], list[Any]]
+
+
+def _is_state(value: object) -> bool:
+    return isinstance(value, Mapping) and bool(({"last_epoch", "_schedulers"} | PER_GROUP) & value.keys())
+
+
+def regroup_state(state: Any, old: int, new: int, pick: Pick, per_group: Collection[str], where: str = "") -> Any:
+    """A copy of a scheduler's state dict with its lists of `old` values passed through `pick(where, values)`, nested schedulers' too.
+
+    Lists that fit the `new` number already are kept, as is anything that is no scheduler's state.
+    Errors: InvalidArgument where a list that is known to be per group has another length.
+    """
+    if not _is_state(state):
+        return state
+    copied = dict(state)
+    for key, value in state.items():
+        path = f"{where}{key}"
+        if key in PER_GROUP or key in per_group:
+            if not isinstance(value, list | tuple):
+                continue
+            if len(value) == old:
+                copied[key] = type(value)(pick(path, value))
+            elif len(value) != new:
+                raise InvalidArgument(
+                    f"the scheduler's {path} has {len(value)} entries; the checkpoint's optimizer has {old} parameter groups and the "
+                    f"one to load into {new}: load the scheduler's state that was saved with this optimizer"
+                )
+        elif isinstance(value, list | tuple) and any(map(_is_state, value)):
+            copied[key] = type(value)(
+                regroup_state(held, old, new, pick, per_group, f"{path}[{place}].") for place, held in enumerate(value)
+            )
+        elif _is_state(value):
+            copied[key] = regroup_state(value, old, new, pick, per_group, f"{path}.")
+        elif isinstance(value, list) and key not in OTHER_LISTS and len(value) == old != new:
+            _LOGGER.warning(
+                "param_groups: the scheduler's %s has %d entries, as many as there were parameter groups; it is kept as it is: "
+                "give per_group=('%s',) if there is one for each group",
+                *(path, old, key),
+                extra={"reason": "per_group_unknown"},
+            )
+    return copied
+
+
+def _inside(scheduler: object) -> Iterator[tuple[str, object]]:
+    """The schedulers that this one holds, by attribute."""
+    for name, value in vars(scheduler).items():
+        several = isinstance(value, list | tuple)
+        for place, one in enumerate(value if several else [value]):
+            if isinstance(one, LRScheduler) or (name == "scheduler" and hasattr(one, "optimizer")):
+                yield f"{name}[{place}]" if several else name, one
+
+
+class Live:
+    """The schedulers of one optimizer, and the lists they hold for its groups. Setup only."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, given: Sequence[object], per_group: Collection[str] | None) -> None:
+        self.groups = optimizer.param_groups
+        self.per_group = per_group
+        self.names: list[str] = []
+        self.lists: list[tuple[dict[str, Any], str, str]] = []  # attributes of the holder, key, how to call it
+        self._seen: set[int] = set()
+        for scheduler in given:
+            if not hasattr(scheduler, "optimizer") or not self._belongs(scheduler):
+                raise InvalidArgument(
+                    f"{type(scheduler).__name__} is no scheduler of this optimizer; give the schedulers that were made with it"
+                )
+        # Those not given would be left with lists for the old groups. One that nothing refers to any more is left out.
+        for scheduler in [*given, *self._attached()]:
+            if id(scheduler) not in self._seen:
+                self.names.append(type(scheduler).__name__)
+            self._take(scheduler, type(scheduler).__name__)
+
+    def _belongs(self, scheduler: Any) -> bool:
+        return getattr(scheduler.optimizer, "param_groups", None) is self.groups
+
+    def _attached(self) -> list[Any]:
+        def found() -> list[Any]:
+            return [
+                held
+                for held in gc.get_objects()
+                if issubclass(type(held), LRScheduler) and "optimizer" in vars(held) and self._belongs(held)
+            ]
+
+        if not found():
+            return []
+        gc.collect()
+        schedulers = found()
+        nested = {id(held) for scheduler in schedulers for _, held in _inside(scheduler)}
+        return [scheduler for scheduler in schedulers if id(scheduler) not in nested]
+
+    def _take(self, scheduler: Any, where: str) -> None:
+        if id(scheduler) in self._seen:
+            return
+        self._seen.add(id(scheduler))
+        attributes = vars(scheduler)
+        for key, value in attributes.items():
+            if key in PER_GROUP or key in (self.per_group or ()):
+                if not isinstance(value, list | tuple):
+                    continue
+                if len(value) != len(self.groups):
+                    raise InvalidArgument(
+                        f"{where}.{key} has {len(value)} entries and the optimizer {len(self.groups)} parameter groups; "
+                        "make the scheduler anew, or merge before making it"
+                    )
+                self.lists.append((attributes, key, f"{where}.{key}"))
+            elif self.per_group is None and self._looks_per_group(scheduler, key, value):
+                raise InvalidArgument(
+                    f"{where}.{key} has {len(value)} entries, as many as the optimizer has parameter groups; "
+                    f"give per_group=('{key}',) if there is one for each group, else per_group=()"
+                )
+        for name, held in _inside(scheduler):
+            self._take(held, f"{where}.{name}")
+
+    def _looks_per_group(self, scheduler: object, key: str, value: object) -> bool:
+        if type(scheduler).__module__.partition(".")[0] == "torch" or key in OTHER_LISTS:
+            return False
+        return isinstance(value, list) and len(value) == len(self.groups) > 1 and not any(isinstance(held, LRScheduler) for held in value)
+
+    def settings(self) -> list[dict[str, Any]]:
+        """By group, what the schedulers hold for it: groups that differ in this will differ later."""
+        return [{path: attributes[key][index] for attributes, key, path in self.lists} for index in range(len(self.groups))]
+
+    def keep(self, firsts: Sequence[int]) -> None:
+        """Leaves each list the values of these groups alone."""
+        for attributes, key, _ in self.lists:
+            attributes[key] = type(attributes[key])(attributes[key][index] for index in firsts)
+
+
+def agreed(values: Sequence[Any], members: Sequence[int], refusal: Callable[[int, int], str]) -> Any:
+    """The one value that all `members` have; else InvalidArgument with `refusal(first, odd)`."""
+    first = settings.fingerprint(values[members[0]])
+    for index in members[1:]:
+        if settings.fingerprint(values[index]) != first:
+            raise InvalidArgument(refusal(members[0], index))
+    return values[members[0]]

@@ -1,0 +1,120 @@
+"""When two parameter groups have the same settings.
+
+A group's settings are all its keys but the parameters and their names, whichever the optimizer, its scheduler or the user put there.
+Numbers are compared by value (1 is 1.0, 0.0 is not -0.0, NaN is NaN, True is not 1), tensors by value, type and device, functions by code
+and what they captured, whatever else by its own equality, or by identity where it cannot be hashed.
+
+A tensor is more than its value: schedulers write into it, so groups that hold one tensor together change together. Two groups with equal
+but different tensors are alike only where both tensors belong to the groups that become one.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import numbers
+import types
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+OWN_KEYS = frozenset({"params", "param_names"})
+
+
+def of_group(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key not in OWN_KEYS}
+
+
+def tensor_fingerprint(value: torch.Tensor) -> Hashable:
+    if value.requires_grad:  # its value is about to be learnt
+        return ("tensor", id(value))
+    held = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return ("tensor", str(value.dtype), str(value.device), tuple(value.shape), bytes(held.tolist()))
+
+
+def _function_fingerprint(value: types.FunctionType, inside: frozenset[int]) -> Hashable:
+    if id(value) in inside:  # it captured itself
+        return ("function", id(value))
+    inside |= {id(value)}
+    captured: list[Hashable] = []
+    for cell in value.__closure__ or ():
+        try:
+            captured.append(fingerprint(cell.cell_contents, inside))
+        except ValueError:  # not assigned yet
+            captured.append(("empty",))
+    defaults = (fingerprint(value.__defaults__ or (), inside), fingerprint(value.__kwdefaults__ or {}, inside))
+    return ("function", value.__code__, id(value.__globals__), tuple(captured), defaults)
+
+
+def fingerprint(value: object, inside: frozenset[int] = frozenset()) -> Hashable:
+    """Equal for values that mean the same to an optimizer or scheduler. `inside`: the functions whose captured values these are."""
+    if isinstance(value, torch.Tensor):
+        return tensor_fingerprint(value)
+    if isinstance(value, bool):
+        return ("bool", value)
+    if isinstance(value, numbers.Real):
+        return ("number", "nan") if math.isnan(value) else ("number", value, math.copysign(1.0, value))
+    if isinstance(value, Mapping):
+        return ("mapping", frozenset((fingerprint(key, inside), fingerprint(held, inside)) for key, held in value.items()))
+    if isinstance(value, list | tuple):
+        return ("sequence", tuple(fingerprint(held, inside) for held in value))
+    if isinstance(value, functools.partial):
+        return ("partial", fingerprint(value.func, inside), fingerprint(value.args, inside), fingerprint(value.keywords, inside))
+    if isinstance(value, types.FunctionType):
+        return _function_fingerprint(value, inside)
+    try:
+        hash(value)
+    except TypeError:
+        return ("object", id(value))
+    return (type(value), value)
+
+
+def _tensors(value: object) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [tensor for held in value for tensor in _tensors(held)]
+    return []
+
+
+def partition(groups: Sequence[Mapping[str, Any]], ignore: Collection[str] = ()) -> list[list[int]]:
+    """Indices of `groups` (settings, see of_group) that have the same settings, in order of first appearance."""
+    kept = [{key: value for key, value in group.items() if key not in ignore} for group in groups]
+    printed = [{key: fingerprint(value) for key, value in group.items()} for group in kept]
+    entangled: set[int] = set()
+    while True:
+        classes: dict[Hashable, list[int]] = {}
+        for index, group in enumerate(kept):
+            bound = tuple(sorted((key, id(held)) for key, value in group.items() for held in _tensors(value) if id(held) in entangled))
+            classes.setdefault((frozenset(printed[index].items()), bound), []).append(index)
+        owners: dict[int, set[int]] = {}
+        for number, members in enumerate(classes.values()):
+            for held in (held for index in members for value in kept[index].values() for held in _tensors(value)):
+                owners.setdefault(id(held), set()).add(number)
+        found = {held for held, numbers_ in owners.items() if len(numbers_) > 1}
+        if found <= entangled:
+            return list(classes.values())
+        entangled |= found
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any], ignore: Collection[str]) -> dict[str, tuple[str, str]]:
+    """The keys in which two groups' settings differ, with both values to read, "-" for none."""
+    return {
+        key: (shown(one[key]) if key in one else "-", shown(other[key]) if key in other else "-")
+        for key in {**one, **other}
+        if key not in ignore and not (key in one and key in other and fingerprint(one[key]) == fingerprint(other[key]))
+    }
+
+
+def shown(value: object, limit: int = 40) -> str:
+    """A setting as one reads it in a table or an error."""
+    if isinstance(value, torch.Tensor):
+        text = f"tensor({value.item():g})" if value.numel() == 1 else f"tensor of {tuple(value.shape)}"
+    elif isinstance(value, float):
+        text = f"{value:.6g}"
+    elif isinstance(value, types.FunctionType):
+        text = f"{value.__qualname__}()"
+    else:
+        text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
