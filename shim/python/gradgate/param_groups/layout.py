@@ -62,7 +62,7 @@ def of_state_dict(state: Any) -> Layout | None:
         return None
     keys = [list(group["params"]) for group in groups]
     kinds = {type(key) for held in keys for key in held}
-    if not groups or len(kinds) > 1 or not kinds <= {int, str}:
+    if kinds not in ({int}, {str}):
         return None
     named = all(len(group.get("param_names") or ()) == len(group["params"]) for group in groups)
     names = keys if kinds == {str} else [list(group["param_names"]) for group in groups] if named else None
@@ -94,8 +94,15 @@ def merged(saved: Layout, ignore: Collection[str]) -> Layout:
     )
 
 
+def _share_names(saved: Layout, target: Layout) -> bool:
+    """Not where the one calls its parameters otherwise than the other, as wrappers do."""
+    if saved.names is None or target.names is None:
+        return False
+    return not {name for names in saved.names for name in names}.isdisjoint(name for names in target.names for name in names)
+
+
 def fits(saved: Layout, target: Layout) -> bool:
-    return saved.sizes == target.sizes and (not saved.names or not target.names or saved.names == target.names)
+    return saved.sizes == target.sizes and (saved.names == target.names or not _share_names(saved, target))
 
 
 def match(saved: Layout, target: Layout, order: Iterable[Any] | None, ignore: Collection[str]) -> list[list[Hashable]]:
@@ -122,9 +129,9 @@ def _by_order(saved: Layout, target: Layout, order: Iterable[Any]) -> list[Hasha
             places.setdefault(id(member.tensor), place)
         wanted = [id(tensor) for group in target.tensors for tensor in group]
     flat = saved.flat
-    if len(given := [held for held in places]) != len(flat):
+    if len(places) != len(flat):
         raise InvalidArgument(
-            f"order has {len(given)} parameters and the checkpoint {len(flat)}; give those it was saved with, frozen ones too"
+            f"order has {len(places)} parameters and the checkpoint {len(flat)}; give those it was saved with, frozen ones too"
         )
     missing = sum(held not in places for held in wanted)
     if missing:
@@ -133,13 +140,11 @@ def _by_order(saved: Layout, target: Layout, order: Iterable[Any]) -> list[Hasha
 
 
 def _by_name(saved: Layout, target: Layout) -> list[Hashable] | None:
-    if not saved.names or not target.names:
+    if saved.names is None or target.names is None or not _share_names(saved, target):
         return None
     keys = {name: key for names, held in zip(saved.names, saved.keys, strict=True) for name, key in zip(names, held, strict=True)}
     wanted = [name for group in target.names for name in group]
     missing = [name for name in wanted if name not in keys]
-    if len(missing) == len(wanted):  # two ways of naming
-        return None
     if missing:
         raise InvalidArgument(f"the checkpoint has no parameter {listed(missing)}; load it into the model it was saved with")
     left = [name for name in keys.keys() - set(wanted) if saved.state.get(keys[name])]
@@ -200,8 +205,8 @@ def _check_same_order(ours: Layout, target: Layout, theirs: list[list[int]], ign
             place = next(index for index, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)
             saved, wanted = (settings.shown(held.get(key)) for held in (ours.settings[place], target.settings[theirs[place][0]]))
             raise InvalidArgument(
-                f"the checkpoint has the same values of {key} as the optimizer in another order (merged group {place}: {saved}, not {wanted}), "
-                f"so which is which cannot be told; {GIVE_ORDER}"
+                f"the checkpoint has the same values of {key} as the optimizer in another order (merged group {place}: {saved}, not "
+                f"{wanted}), so which is which cannot be told; {GIVE_ORDER}"
             )
 
 

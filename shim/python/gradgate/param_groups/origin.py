@@ -6,6 +6,7 @@ Held beside the tensors, not in the groups, which go into checkpoints. It ends w
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,8 +21,8 @@ _origins = (
 
 @dataclass(frozen=True)
 class Origin:
-    """`order[i]` is where the tensor i of the asked ones stood, `sizes` the tensors of each old group, frozen and repeated ones
-    included."""
+    """`order[i]` is where the tensor i of the asked ones stood, `sizes` the tensors of each old group, frozen ones included, repeated ones
+    once."""
 
     order: list[int]
     sizes: tuple[int, ...]
@@ -30,14 +31,13 @@ class Origin:
 def remember(tensors: Sequence[torch.Tensor], groups: Sequence[int]) -> None:
     """`groups[i]` is the old group of `tensors[i]`."""
     token = next(_tokens)
-    counts = [0] * (max(groups) + 1)
-    for group in groups:
-        counts[group] += 1
-    sizes = tuple(counts)
-    for place, tensor in enumerate(tensors):
-        known = _origins.get(tensor)
-        if known is None or known[0] != token:
-            _origins[tensor] = (token, place, sizes)
+    first: dict[int, tuple[torch.Tensor, int]] = {}
+    for tensor, group in zip(tensors, groups, strict=True):
+        first.setdefault(id(tensor), (tensor, group))
+    counts = Counter(group for _, group in first.values())
+    sizes = tuple(counts[group] for group in range(max(groups) + 1))
+    for place, (tensor, _) in enumerate(first.values()):
+        _origins[tensor] = (token, place, sizes)
 
 
 def of(tensors: Sequence[torch.Tensor]) -> Origin | None:
