@@ -181,19 +181,23 @@ def _by_settings(saved: Layout, target: Layout, ignore: Collection[str]) -> list
             f"the checkpoint has {sum(saved.sizes)} parameters and the optimizer {sum(target.sizes)}; load it into the model it was saved "
             "with, or say with order= which parameters it was saved with"
         )
-    ours, theirs = merged(saved, ignore), settings.partition(target.settings, ignore)
-    sizes = [sum(target.sizes[index] for index in part) for part in theirs]
-    if ours.sizes != sizes:
+    keys = [{key for group in groups for key in group} for groups in (saved.settings, target.settings)]
+    # What one side alone has, as a scheduler's initial_lr or a name, may or may not be what kept its groups apart.
+    for in_saved, in_target in itertools.product((set[str](), keys[0] - keys[1]), (set[str](), keys[1] - keys[0])):
+        ours, theirs = merged(saved, {*ignore, *in_saved}), settings.partition(target.settings, {*ignore, *in_target})
+        sizes = [sum(target.sizes[index] for index in part) for part in theirs]
+        if ours.sizes == sizes:
+            break
+    else:
         raise InvalidArgument(
             f"the checkpoint's groups merge into {len(ours.sizes)} of {listed([*map(str, ours.sizes)])} parameters, the optimizer's into "
             f"{len(sizes)} of {listed([*map(str, sizes)])}, so which is which cannot be told; {GIVE_ORDER}"
         )
-    _check_same_order(ours, target, theirs, ignore)
-    places = [[place for place, _ in enumerate(keys)] for keys in target.keys]
-    begin = [sum(target.sizes[:index]) for index in range(len(places))]
-    canonical = [begin[index] + place for part in theirs for index in part for place in places[index]]
-    found = dict(zip(canonical, ours.flat, strict=True))
-    return [found[place] for place in range(len(canonical))]
+    _check_same_order(ours, target, theirs, {*ignore, *in_saved, *in_target})
+    begins = [0, *itertools.accumulate(target.sizes)]
+    places = [place for part in theirs for index in part for place in range(begins[index], begins[index + 1])]
+    found = dict(zip(places, ours.flat, strict=True))
+    return [found[place] for place in range(len(places))]
 
 
 def _check_same_order(ours: Layout, target: Layout, theirs: list[list[int]], ignore: Collection[str]) -> None:
