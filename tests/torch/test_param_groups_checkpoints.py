@@ -270,6 +270,38 @@ def test_frozen_parameters_that_the_old_optimizer_had_are_left_out(names: bool, 
         assert held[:2] == was[:2] and held[2] in (was[2], None)
 
 
+@pytest.mark.parametrize("names", [False, True])
+@pytest.mark.parametrize("schedule", [None, "lambdas", "sequential"])
+def test_frozen_parameters_that_the_checkpoint_lacks_keep_the_optimizers_settings(names: bool, schedule: str | None) -> None:
+    def frozen(merged: bool) -> Run:
+        run = Run(False)
+        for place in (1, 8, 9):
+            run.named[place][1].requires_grad_(False)
+        groups = s.groups(run.named, names)
+        run.optimizer = adamw(param_groups.merge(groups) if merged else groups)
+        run.schedulers = [s.SCHEDULERS[schedule](run.optimizer)] if schedule else []
+        return run
+
+    run = frozen(True).train(0, SAVED_AT)
+    state, schedulers, weights = run.save()
+    resumed = frozen(False)
+    state, schedulers = param_groups.regroup_state_dict(state, schedulers, target=resumed.optimizer)
+    resumed.load(state, schedulers, weights)
+    run.train(SAVED_AT, END), resumed.train(SAVED_AT, END)
+    assert len(resumed.optimizer.param_groups) == 18
+    for name, held in run.everything().items():
+        theirs = resumed.everything()[name]
+        assert held[:2] == theirs[:2] and held[2] in (theirs[2], None)
+
+
+def test_frozen_parameters_without_a_value_for_the_scheduler_are_refused() -> None:
+    run = Run(True, "plateau").train(0, SAVED_AT)
+    state, schedulers, _ = run.save()
+    more = adamw([*s.groups(run.named), {"params": torch.nn.Parameter(torch.ones(3), requires_grad=False)}])
+    with pytest.raises(gradgate.InvalidArgument, match="min_lrs has no value for the optimizer's group 18, whose parameters are frozen"):
+        param_groups.regroup_state_dict(state, schedulers, target=more)
+
+
 def test_swapped_groups_are_refused() -> None:
     """The same sizes and the same rates in another order: state would go to other parameters, of the same shapes."""
 

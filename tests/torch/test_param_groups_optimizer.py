@@ -155,6 +155,17 @@ def test_keys_in_the_groups_that_a_scheduler_made_are_settings() -> None:
     s.train(named, optimizer, [scheduler], 0, 5)
 
 
+def test_fused_sgd_is_not_given_groups_in_which_momentum_has_begun_for_some() -> None:
+    named = s.parameters()
+    optimizer = torch.optim.SGD([{"params": tensor} for _, tensor in named], lr=0.1, momentum=0.9, fused=True)
+    named[3][1].grad = torch.ones_like(named[3][1])
+    optimizer.step()
+    report = param_groups.merge_optimizer(optimizer)
+    assert report.members == ((0, 1, 2, *range(4, 18)), (3,))
+    assert "(momentum begun)" in str(report.apart[0])
+    s.train(named, optimizer, [], 0, 2)
+
+
 def test_one_group_is_left_as_it_is() -> None:
     tensors = [torch.nn.Parameter(torch.ones(2))]
     optimizer = torch.optim.LBFGS(tensors)

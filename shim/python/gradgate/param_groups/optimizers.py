@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -24,6 +24,13 @@ def _check(optimizer: Any) -> None:
     for name, held in vars(optimizer).items():
         if isinstance(held, torch.optim.Optimizer) and held.param_groups is not optimizer.param_groups:
             raise Refused(f"{kind} keeps other groups in its {name}; give merge()'s groups when making it")
+
+
+def _begun(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> dict[str, Any]:
+    """torch's fused SGD fails where some tensors of a group have their momentum and others have not."""
+    if not (isinstance(optimizer, torch.optim.SGD) and group.get("fused") and group.get("momentum")):
+        return {}
+    return {"(momentum begun)": all(optimizer.state.get(tensor, {}).get("momentum_buffer") is not None for tensor in group["params"])}
 
 
 def merge_optimizer(
@@ -53,7 +60,8 @@ def merge_optimizer(
         id(held.tensor) for held in members if frozen == "exclude" and not held.tensor.requires_grad and held.tensor not in optimizer.state
     }
     old = [settings.of_group(group) for group in groups]
-    merged = merging.combine(old, members, ignore, out, live.settings())
+    later = [{**held, **_begun(optimizer, group)} for held, group in zip(live.settings(), groups, strict=True)]
+    merged = merging.combine(old, members, ignore, out, later)
     notes = [f"schedulers merged with it: {', '.join(live.names)}"] if live.names else []
     report = merged.report(tuple(notes))
 

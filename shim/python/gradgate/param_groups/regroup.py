@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
-import torch
-
 from ..errors import InvalidArgument
-from . import layout, merging, schedulers, settings
+from . import flattened, layout, matching, merging
+from .grouping import Grouping
 from .layout import Layout
+from .matching import Found
 
 S = TypeVar("S")
 
@@ -29,30 +29,34 @@ def regroup_state_dict(
     None, one scheduler's state_dict(), or a list of them, and returned so. `target`: the optimizer that will load it, or a state dict of
     it, or None for the groups that merge() makes of the checkpoint's own. State follows its parameter, by name where both have names,
     else by where merge() saw it, else because both merge alike; `order` (parameters, names, or groups) tells what the checkpoint's
-    optimizer was made with, where that is not enough. `ignore`: as merge() had it; these settings come from the target. `per_group`:
-    further keys of schedulers with one value for each group.
+    optimizer was made with, where that is not enough. Frozen parameters may be missing on either side. `ignore`: as merge() had it; these
+    settings come from the target. `per_group`: further keys of schedulers with one value for each group.
 
     What fits already, or is not recognised, comes back as the same object. Inputs are not changed, and the result shares their tensors.
     Errors: InvalidArgument where parameters cannot be matched, and where groups that become one were saved with different settings.
     """
     merging.check_choices(ignore, "keep")
-    saved = layout.of_state_dict(optimizer_state)
-    wanted = _target(target, saved, ignore)
-    if saved is None or wanted is None:
+    if flattened.is_flattened(target):
+        flattened.refuse_as_target(scheduler_states)
         return optimizer_state, scheduler_states
-    if order is None and layout.fits(saved, wanted):
-        return optimizer_state, _schedulers(scheduler_states, [[index] for index in range(len(saved.keys))], saved, wanted, per_group)
-    found = layout.match(saved, wanted, order, ignore)
-    layout.check_shapes(saved, wanted, found)
-    of_key = {key: index for index, keys in enumerate(saved.keys) for key in keys}
-    sources = [list(dict.fromkeys(of_key[key] for key in keys)) for keys in found]
-    regrouped = _rebuilt(optimizer_state, saved, wanted, found, sources, ignore)
-    return regrouped, _schedulers(scheduler_states, sources, saved, wanted, per_group)
+    wanted = _target(target)
+    if flattened.is_flattened(optimizer_state):
+        return optimizer_state, flattened.regroup(optimizer_state, scheduler_states, wanted, ignore, per_group)
+    saved = layout.of_state_dict(optimizer_state)
+    if saved is None:
+        return optimizer_state, scheduler_states
+    wanted = wanted or saved.merged(ignore)
+    if order is None and matching.fits(saved, wanted):
+        same = Grouping(saved, wanted, [[index] for index in range(len(saved.keys))])
+        return optimizer_state, same.schedulers(scheduler_states, per_group)
+    found = matching.match(saved, wanted, order, ignore)
+    grouping = Grouping.of(saved, wanted, found)
+    return _rebuilt(optimizer_state, grouping, found, ignore), grouping.schedulers(scheduler_states, per_group)
 
 
-def _target(target: Any, saved: Layout | None, ignore: Collection[str]) -> Layout | None:
+def _target(target: Any) -> Layout | None:
     if target is None:
-        return layout.merged(saved, ignore) if saved else None
+        return None
     if hasattr(target, "param_groups"):
         return layout.of_optimizer(target)
     wanted = layout.of_state_dict(target)
@@ -61,74 +65,25 @@ def _target(target: Any, saved: Layout | None, ignore: Collection[str]) -> Layou
     return wanted
 
 
-def _differ(what: str, saved: Layout, one: int, other: int, values: Sequence[Any], number: int) -> str:
-    return (
-        f"{what} was {settings.shown(values[0])} in the checkpoint's group {one} ({saved.called(one)}) and {settings.shown(values[1])} in "
-        f"its group {other} ({saved.called(other)}), and group {number} of the optimizer has both"
-    )
-
-
-def _rebuilt(
-    state: Mapping[str, Any], saved: Layout, wanted: Layout, found: list[list[Hashable]], sources: list[list[int]], ignore: Collection[str]
-) -> dict[str, Any]:
-    named = isinstance(saved.flat[0], str)
-    renumbered = {key: key if named else place for place, key in enumerate(key for keys in found for key in keys)}
-    known = set(saved.flat)
-    names = {key: name for held, keys in zip(saved.names or [], saved.keys, strict=False) for name, key in zip(held, keys, strict=True)}
-    handed: dict[tuple[int, str], Any] = {}
+def _rebuilt(state: Mapping[str, Any], grouping: Grouping, found: list[Found], ignore: Collection[str]) -> dict[str, Any]:
+    saved, target = grouping.saved, grouping.target
+    by_name = isinstance(saved.flat[0], str)
+    names = dict(zip(saved.flat, saved.flat_names or [], strict=False))
+    all_named = not by_name and saved.names is not None and (target.names is not None or all(None not in keys for keys in found))
+    new_key: dict[Hashable, Hashable] = {}
     groups = []
-    for number, keys in enumerate(found):
-        group: dict[str, Any] = {
-            **_settings(saved, sources[number], number, ignore, handed, wanted),
-            "params": [renumbered[key] for key in keys],
-        }
-        if names and not named:
-            group["param_names"] = [names[key] for key in keys]
+    place = 0
+    for number, (keys, held) in enumerate(zip(found, grouping.settings(ignore), strict=True)):
+        params: list[Hashable] = []
+        for within, key in enumerate(keys):
+            own = target.names[number][within] if target.names else str(place)
+            params.append((own if key is None else key) if by_name else place)
+            new_key[key] = params[-1]
+            place += 1
+        group = {**held, "params": params}
+        if all_named:
+            group["param_names"] = [names[key] if key is not None else (target.names or [])[number][at] for at, key in enumerate(keys)]
         groups.append(group)
-    entries = {renumbered.get(key, key): held for key, held in state["state"].items() if key in renumbered or key not in known}
+    known = set(saved.flat)
+    entries = {new_key.get(key, key): held for key, held in state["state"].items() if key in new_key or key not in known}
     return {**state, "state": entries, "param_groups": groups}
-
-
-def _settings(
-    saved: Layout, sources: list[int], number: int, ignore: Collection[str], handed: dict[tuple[int, str], Any], wanted: Layout
-) -> dict[str, Any]:
-    first = sources[0]
-    for index in sources[1:]:
-        ours, theirs = saved.settings[first], saved.settings[index]
-        for key in settings.differing(ours, theirs, ignore):
-            raise InvalidArgument(
-                _differ(key, saved, first, index, (ours.get(key), theirs.get(key)), number)
-                + f"; keep them apart in the optimizer, or take its own with ignore=('{key}',)"
-            )
-    # Tensors are written into: what the target does not share must not be shared by what it loads.
-    held = {}
-    for key, value in saved.settings[first].items():
-        if key in ignore:
-            continue
-        own = wanted.settings[number].get(key)
-        sharer = id(own) if isinstance(own, torch.Tensor) else -number - 1
-        fresh = isinstance(value, torch.Tensor) and handed.get((first, key), sharer) != sharer
-        handed.setdefault((first, key), sharer)
-        held[key] = value.clone() if fresh else value
-    return {**wanted.settings[number], **held}
-
-
-def _schedulers(states: Any, sources: list[list[int]], saved: Layout, wanted: Layout, per_group: Collection[str]) -> Any:
-    def pick(path: str, values: Sequence[Any]) -> list[Any]:
-        used: set[int] = set()
-        picked = []
-        for number, members in enumerate(sources):
-            refusal = lambda one, odd, number=number: _differ(  # noqa: E731
-                f"the scheduler's {path}", saved, one, odd, (values[one], values[odd]), number
-            )
-            value = schedulers.agreed(values, members, refusal)
-            picked.append(value.clone() if isinstance(value, torch.Tensor) and members[0] in used else value)
-            used.add(members[0])
-        return picked
-
-    def regrouped(state: Any) -> Any:
-        return schedulers.regroup_state(state, len(saved.keys), len(wanted.keys), pick, per_group)
-
-    if isinstance(states, list | tuple):
-        return type(states)(map(regrouped, states))
-    return regrouped(states)

@@ -76,6 +76,16 @@ def _inside(scheduler: object) -> Iterator[tuple[str, object]]:
                 yield f"{name}[{place}]" if several else name, one
 
 
+def length_of_lists(states: Any) -> int | None:
+    """How many values the first per-group list has in a scheduler's state or several; None where there is none."""
+    if isinstance(states, list | tuple):
+        return next((found for found in map(length_of_lists, states) if found is not None), None)
+    if not _is_state(states):
+        return None
+    own = [len(value) for key, value in states.items() if key in PER_GROUP and isinstance(value, list | tuple)]
+    return own[0] if own else length_of_lists([*states.values()])
+
+
 class Live:
     """The schedulers of one optimizer, and the lists they hold for its groups. Setup only."""
 
