@@ -54,7 +54,7 @@ def settings(name: str) -> dict[str, float]:
 def groups_of(model: torch.nn.Module, count: int) -> list[dict[str, Any]]:
     single = [{"params": [parameter], **settings(name)} for name, parameter in model.named_parameters()]
     groups = single if count == SINGLE else merge(single)
-    assert len(groups) == count
+    assert len(groups) == count, len(groups)
     return list(groups)
 
 
@@ -101,7 +101,7 @@ def on_plateau(optimizer: torch.optim.Optimizer) -> LRScheduler:
 
 
 class Job:
-    """A model, its optimizer with `count` groups, and a scheduler."""
+    """A model, its optimizer with `count` groups, and a scheduler. `frozen`: a layer."""
 
     def __init__(
         self,
@@ -111,10 +111,10 @@ class Job:
         optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW,
         mesh: Any = None,
         seed: int = 0,
-        frozen: bool = False,
+        frozen: int | None = None,
     ) -> None:
         self.model = Net(seed)
-        for parameter in self.model.layers[0].parameters() if frozen else ():
+        for parameter in self.model.layers[frozen].parameters() if frozen is not None else ():
             parameter.requires_grad_(False)
         if mesh is not None:
             from torch.distributed.fsdp import fully_shard

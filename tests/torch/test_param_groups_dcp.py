@@ -90,9 +90,9 @@ def test_an_optimizer_without_state(tmp_path: pathlib.Path, before: int, after: 
 
 @BOTH_WAYS
 def test_frozen_parameters_that_merging_leaves_out(tmp_path: pathlib.Path, before: int, after: int) -> None:
-    old = Job(before, frozen=True).train()
+    old = Job(before, frozen=0).train()
     old.save(tmp_path)
-    new = Job(after, frozen=True, seed=1).load(tmp_path)
+    new = Job(after, frozen=0, seed=1).load(tmp_path)
     assert len(new.optimizer.param_groups) == after
     assert rows.same(new, old)
 
@@ -233,7 +233,7 @@ def test_an_optimizer_that_numbers_its_parameters(tmp_path: pathlib.Path) -> Non
 
 @pytest.mark.parametrize("options", [None, FLAT])
 def test_state_that_the_checkpoint_lacks(tmp_path: pathlib.Path, options: StateDictOptions | None) -> None:
-    Job(SINGLE, frozen=True).save(tmp_path, options)
+    Job(SINGLE, frozen=0).save(tmp_path, options)
     said = refused(Job(MERGED).wanted(options), tmp_path)
     assert said.startswith("the checkpoint lacks optim.state.layers.0.0.weight.step, ") and " and 8 more: " in said
     assert "StateDictOptions(strict=False)" in said

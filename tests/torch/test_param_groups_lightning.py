@@ -169,6 +169,36 @@ def test_another_number_of_optimizers() -> None:
         regroup_checkpoint(checkpoint_of(Job(SINGLE), Job(SINGLE)), [Job(MERGED).optimizer])
 
 
+@pytest.mark.parametrize("given", [False, True])
+def test_frozen_parameters_that_merging_leaves_out(given: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """The last layer, whose groups go as a whole, and with them their entries in the scheduler's lists."""
+    old, new = (Job(count, frozen=2, schedule=rows.by_warm_up) for count in (SINGLE, MERGED // 2))
+    checkpoint = checkpoint_of(old.train())
+    regroup_checkpoint(checkpoint, new.optimizer if given else ())
+    resumed_from(checkpoint, new)
+    new.model.load_state_dict(old.model.state_dict())
+    new.steps = old.steps
+    assert rows.same(new, old)
+    said = [record.getMessage() for record in caplog.records if record.name == "gradgate"]
+    assert len(said) == (0 if given else 1)
+    assert given or "checkpoint['optimizer_states'][0] has no state for 4 of 12 parameters: they are taken for frozen" in said[0]
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_frozen_parameters_in_groups_with_others(given: bool) -> None:
+    """And then into the groups that were merged before: nothing is left to be done."""
+    old, new = (Job(count, frozen=0) for count in (SINGLE, MERGED))
+    checkpoint = checkpoint_of(old.train())
+    regroup_checkpoint(checkpoint, new.optimizer if given else ())
+    once = rows_of(copy.deepcopy(checkpoint))
+    regroup_checkpoint(checkpoint, new.optimizer if given else ())
+    assert rows_of(checkpoint) == once
+    resumed_from(checkpoint, new)
+    new.model.load_state_dict(old.model.state_dict())
+    new.steps = old.steps
+    assert rows.same(new, old)
+
+
 def test_a_refusal_names_the_optimizer() -> None:
     bad = Job(SINGLE)
     bad.scheduler.base_lrs = bad.scheduler.base_lrs[:7]

@@ -147,7 +147,7 @@ class _Layout:
     def _empty(self, at: Path, like: list[Any]) -> Any:
         """What is under this path: None for each object, and uninitialised tensors on the device where `like` has such."""
         below = {path[len(at) :]: path for path in self.leaves if path[: len(at)] == at}
-        return _nested({path: _placeholder(self.leaves[whole], _device_of(like, path[1:])) for path, whole in below.items()})
+        return _nested({path: _placeholder(self.leaves[whole], like, path[1:]) for path, whole in below.items()})
 
 
 def _metadata(reader: Any) -> Any:
@@ -210,9 +210,10 @@ def _nested(leaves: dict[Path, Any]) -> Any:
     return [_nested(parts[place]) if place in parts else {} for place in range(max(map(int, parts)) + 1)]
 
 
-def _placeholder(kind: Any, device: torch.device) -> torch.Tensor | None:
-    is_tensor = hasattr(kind, "properties")
-    return torch.empty(kind.size, dtype=kind.properties.dtype, device=device) if is_tensor else None
+def _placeholder(kind: Any, like: list[Any], path: Path) -> torch.Tensor | None:
+    if not hasattr(kind, "properties"):
+        return None
+    return torch.empty(kind.size, dtype=kind.properties.dtype, device=_device_of(like, path))
 
 
 def _device_of(like: list[Any], path: Path) -> torch.device:

@@ -12,24 +12,26 @@ sharded files) have none in there: nothing is done then.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from ..errors import InvalidArgument
-from . import settings
+from . import layout, settings
 from .regroup import regroup_state_dict
 from .schedulers import PER_GROUP
 
 STATES, SCHEDULERS = "optimizer_states", "lr_schedulers"
+_log = logging.getLogger("gradgate")
 
 
 def regroup_checkpoint(checkpoint: MutableMapping[str, Any], optimizers: Any = ()) -> None:
     """Regroups checkpoint["optimizer_states"] and checkpoint["lr_schedulers"] in place, for the optimizers that will load them.
 
     `optimizers`: those, in the checkpoint's order, or whatever configure_optimizers() returns; `self.configure_optimizers()` will do, as
-    nothing is kept of it but the layout. Without, each saved optimizer is grouped as merge() would: enough for a checkpoint of before into
-    merged optimizers, but not for the way back. A scheduler is regrouped with the optimizer that it was configured with, or else with that
-    whose number of groups and initial learning rates are its own.
+    nothing is kept of it but the layout. Without, each saved optimizer is grouped as merge() would, and parameters without state are taken
+    for frozen: enough for a checkpoint of before into merged optimizers, but not for the way back. A scheduler is regrouped with the
+    optimizer that it was configured with, or else with that whose number of groups and initial learning rates are its own.
     A dict without these keys, and what fits already, is left as it is. All is done or nothing.
     Errors: InvalidArgument, where regroup_state_dict refuses, for another number of optimizers than was saved, and for a scheduler that
     could belong to several optimizers with a different result.
@@ -57,7 +59,8 @@ class _Saved:
     """The optimizers' states of one checkpoint, and the optimizers that will load them, None where they are not known."""
 
     def __init__(self, states: Sequence[Any], targets: Sequence[Any]) -> None:
-        self.states, self.targets = states, targets
+        self.states = states
+        self.targets = [_trained(place, states[place]) if target is None else target for place, target in enumerate(targets)]
 
     def regrouped(self, index: int, scheduler: Any = None) -> tuple[Any, Any]:
         try:
@@ -93,6 +96,26 @@ class _Saved:
             return self.regrouped(index, state)[1]
         except InvalidArgument as refused:
             return refused
+
+
+def _trained(place: int, state: Any) -> Any:
+    """A target without the parameters that no state was saved for, which are frozen most likely; None where there are none, or it fits."""
+    saved = layout.of_state_dict(state)
+    if saved is None or not saved.idle or saved.merged(()).sizes == saved.sizes:
+        return None
+    _log.warning(
+        "param_groups: checkpoint['%s'][%d] has no state for %d of %d parameters: they are taken for frozen and left out, as merge() does; "
+        "give regroup_checkpoint(checkpoint, self.configure_optimizers()) where the optimizer has them",
+        *(STATES, place, len(saved.idle), len(saved.flat)),
+        extra={"reason": "frozen_assumed"},
+    )
+    wanted = saved.without_idle().merged(())
+    names = wanted.names or [[] for _ in wanted.keys]
+    groups = [
+        {**held, "params": keys, **({"param_names": called} if called else {})}
+        for held, keys, called in zip(wanted.settings, wanted.keys, names, strict=True)
+    ]
+    return {"state": saved.state, "param_groups": groups}
 
 
 def _configured(given: Any) -> tuple[list[Any], list[int | None]]:
