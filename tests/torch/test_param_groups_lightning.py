@@ -216,6 +216,23 @@ def test_what_fits_is_left_as_it_is(given: bool) -> None:
     assert rows_of(checkpoint) == rows_of(checkpoint_of(job))
 
 
+def test_merged_groups_fit_though_some_parameters_have_no_state_yet(caplog: pytest.LogCaptureFixture) -> None:
+    checkpoint = checkpoint_of(Job(MERGED).train())
+    held = checkpoint["optimizer_states"][0]
+    del held["state"][3]
+    regroup_checkpoint(checkpoint)
+    assert checkpoint["optimizer_states"][0] is held and not caplog.records
+
+
+def test_a_checkpoint_without_schedulers() -> None:
+    old, new = Job(SINGLE).train(), Job(MERGED)
+    checkpoint = {"optimizer_states": [copy.deepcopy(old.optimizer.state_dict())]}
+    regroup_checkpoint(checkpoint)
+    assert list(checkpoint) == ["optimizer_states"]
+    new.optimizer.load_state_dict(checkpoint["optimizer_states"][0])
+    assert [group["lr"] for group in new.optimizer.param_groups] == [old.optimizer.param_groups[index]["lr"] for index in (0, 1, 8, 9)]
+
+
 @pytest.mark.parametrize(
     "checkpoint",
     [{}, {"state_dict": {}}, {"optimizer_states": [], "lr_schedulers": []}, {"optimizer_states": {"0": 1}}, {"optimizer": {"state": {}}}],

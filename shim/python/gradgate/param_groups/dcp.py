@@ -101,7 +101,7 @@ class _Layout:
         state: Mapping[str, Any] = given["state"]
         self._check_state([(*at, "state", str(name), str(key)) for name, held in state.items() for key in held], at)
         made = dict(given) | {"state": _copied(state)}
-        made["param_groups"] = _copied(groups) if whole else self._empty((*at, "param_groups"), groups)
+        made["param_groups"] = groups if whole else self._empty((*at, "param_groups"), groups)
         return made
 
     def _flattened(self, given: Mapping[str, Any], at: Path) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class _Layout:
     def _scheduler_entry(self, value: Any, at: Path) -> Any:
         if not isinstance(value, list) or any(map(_is_scheduler, value)):
             return self.of(value, at)
-        if self._whole(at[:-1]) or (at not in self.above and at[-1] != "lr_lambdas"):
+        if at not in self.above and at[-1] != "lr_lambdas":
             return list(value)
         made = self._empty(at, value) if at in self.above else []
         if isinstance(made, list) and at[-1] == "lr_lambdas" and len(set(self.groups.values())) == 1:

@@ -70,8 +70,6 @@ class _Saved:
 
     def scheduler(self, number: int, state: Any, owner: int | None) -> Any:
         lists = list(_lists(state))
-        if not lists:
-            return state
         if owner is not None or len(self.states) == 1:
             return self.regrouped(owner or 0, state)[1]
         candidates = [index for index, saved in enumerate(self.states) if _belongs(lists, saved)]
