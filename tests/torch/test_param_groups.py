@@ -93,6 +93,7 @@ DIFFERENT: list[tuple[Any, Any]] = [
     (None, False),
     ((0.9, 0.99), (0.9, 0.999)),
     (torch.tensor(0.5), torch.tensor(0.5, dtype=torch.float64)),
+    (torch.tensor(0.0), torch.tensor(0, dtype=torch.int32)),
     (torch.tensor(0.5), 0.5),
     (torch.tensor(0.5), torch.tensor([0.5])),
     (torch.tensor(0.0), torch.tensor(-0.0)),
@@ -260,8 +261,8 @@ def test_random_groups_against_a_comparison_of_each_pair(seed: int) -> None:
 def test_needs_neither_the_library_nor_torch_distributed() -> None:
     code = (
         "import sys; sys.modules['torch.distributed.checkpoint'] = None\n"
-        "from gradgate import param_groups; import torch\n"
-        "print(len(param_groups.merge([torch.nn.Parameter(torch.ones(1))])))"
+        "import gradgate, torch\n"
+        "print(len(gradgate.param_groups.merge([torch.nn.Parameter(torch.ones(1))])))"
     )
     environment = {"PYTHONPATH": str(PACKAGE), "GRADGATE_LIBRARY": "/nowhere.so", "PATH": ""}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False)

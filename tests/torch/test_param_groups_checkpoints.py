@@ -210,6 +210,25 @@ def test_rates_that_have_met_since_do_not_merge_more_than_the_optimizer_did() ->
                 assert str(param_groups.regroup_state_dict(state, target=resumed.optimizer, order=order)[0]) == str(regrouped)
 
 
+def test_state_that_is_no_parameters_stays() -> None:
+    state, _, _ = Run(False).train(0, SAVED_AT).save()
+    state["state"]["global"] = {"trust": 3.0}
+    assert param_groups.regroup_state_dict(state, target=Run(True).optimizer)[0]["state"]["global"] == {"trust": 3.0}
+
+
+def test_tied_parameter_that_merge_was_given_twice_stands_where_it_stood_first() -> None:
+    named = s.parameters()
+    old = adamw([{"params": tensor, "lr": 0.1} for _, tensor in named])
+    s.train(named, old, [], 0, 2)
+    tied = [{"params": tensor, "lr": 0.1} for _, tensor in [*named, named[0]]]
+    new = adamw(param_groups.merge(tied[::-1]))
+    with pytest.raises(gradgate.InvalidArgument, match="of shape"):
+        param_groups.regroup_state_dict(old.state_dict(), target=new)
+    new = adamw(param_groups.merge(tied))
+    new.load_state_dict(param_groups.regroup_state_dict(old.state_dict(), target=new)[0])
+    assert [held for _, held, _ in s.everything(named, new).values()] == [held for _, held, _ in s.everything(named, old).values()]
+
+
 def test_orders_that_do_not_fit_are_refused() -> None:
     state, _, _ = Run(False).train(0, SAVED_AT).save()
     wanted = Run(True)
@@ -361,6 +380,7 @@ def test_rates_that_are_tensors_are_not_shared_by_groups_that_did_not_share_them
     resumed.load(state, schedulers, weights).train(SAVED_AT, END)
     run.train(SAVED_AT, END)
     assert len({id(group["lr"]) for group in resumed.optimizer.param_groups}) == 18
+    assert len({id(rate) for rate in schedulers[0]["base_lrs"]}) == 18
     assert resumed.everything() == run.everything()
 
 

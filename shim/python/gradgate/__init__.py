@@ -17,12 +17,23 @@ from typing import TYPE_CHECKING, Any
 from .ledger import DeadlineExceeded, Disagreement, GradgateError, InvalidArgument, Refused
 
 if TYPE_CHECKING:
+    from . import param_groups
     from .attachment import attach
     from .sync import Sync
 
-__all__ = ["DeadlineExceeded", "Disagreement", "GradgateError", "InvalidArgument", "Refused", "Sync", "Unreduced", "attach"]
+__all__ = [
+    "DeadlineExceeded",
+    "Disagreement",
+    "GradgateError",
+    "InvalidArgument",
+    "Refused",
+    "Sync",
+    "Unreduced",
+    "attach",
+    "param_groups",
+]
 
-_LAZY = {"attach": "attachment", "Sync": "sync", "Unreduced": "adapters.base"}
+_LAZY = {"attach": "attachment", "Sync": "sync", "Unreduced": "adapters.base", "param_groups": "param_groups"}
 
 
 def __getattr__(name: str) -> Any:
@@ -35,4 +46,5 @@ def __getattr__(name: str) -> Any:
         import torch  # noqa: F401
     except ImportError as missing:
         raise ImportError(f"gradgate.{name} needs PyTorch: pip install torch") from missing
-    return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+    module = importlib.import_module(f".{_LAZY[name]}", __name__)
+    return module if name == "param_groups" else getattr(module, name)

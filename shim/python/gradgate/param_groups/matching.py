@@ -98,25 +98,26 @@ def _by_settings(saved: Layout, target: Layout, ignore: Collection[str]) -> Foun
             "with, or say with order= which parameters it was saved with"
         )
     saved, used = fitting
-    keys = [{key for group in groups for key in group} for groups in (saved.settings, used.settings)]
-    # What one side alone has, as a scheduler's initial_lr or a name, may or may not be what kept its groups apart.
-    for in_saved, in_target in itertools.product((set[str](), keys[0] - keys[1]), (set[str](), keys[1] - keys[0])):
-        ours, theirs = saved.merged({*ignore, *in_saved}), used.merged({*ignore, *in_target})
-        if ours.sizes == theirs.sizes:
-            break
-    else:
+    ours, theirs = saved.merged(ignore), used.merged(ignore)
+    if ours.sizes != theirs.sizes:  # what the target alone has, as names, cannot have kept the saved groups apart
+        theirs = used.merged({*ignore, *_keys(used)} - _keys(saved))
+    if ours.sizes != theirs.sizes:
         raise InvalidArgument(
             f"the checkpoint's groups merge into {len(ours.sizes)} of {listed([*map(str, ours.sizes)])} parameters, the optimizer's into "
             f"{len(theirs.sizes)} of {listed([*map(str, theirs.sizes)])}, so which is which cannot be told; {GIVE_ORDER}"
         )
-    _check_same_order(ours, theirs, {*ignore, *in_saved, *in_target})
+    _check_same_order(ours, theirs, ignore)
     found = dict(zip(theirs.flat, ours.flat, strict=True))
     return [found.get(key) for key in target.flat]
 
 
+def _keys(groups: Layout) -> set[str]:
+    return {key for held in groups.settings for key in held}
+
+
 def _check_same_order(saved: Layout, target: Layout, ignore: Collection[str]) -> None:
     """Settings may have changed since; that they changed places means that the groups did."""
-    for key in {key for group in saved.settings for key in group} - set(ignore):
+    for key in _keys(saved) - set(ignore):
         ours, theirs = ([settings.fingerprint(group.get(key)) for group in side.settings] for side in (saved, target))
         if ours != theirs and set(ours) == set(theirs) and all(ours.count(value) == theirs.count(value) for value in set(ours)):
             place = next(index for index, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1])
