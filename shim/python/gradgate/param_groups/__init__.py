@@ -3,9 +3,11 @@
 optimizer = torch.optim.AdamW(gradgate.param_groups.merge(groups), fused=True)
 """
 
+from .dcp import dcp_layout
+from .lightning import regroup_checkpoint
 from .merging import Groups, merge
 from .optimizers import merge_optimizer
 from .regroup import regroup_state_dict
 from .report import Report
 
-__all__ = ["Groups", "Report", "merge", "merge_optimizer", "regroup_state_dict"]
+__all__ = ["Groups", "Report", "dcp_layout", "merge", "merge_optimizer", "regroup_checkpoint", "regroup_state_dict"]

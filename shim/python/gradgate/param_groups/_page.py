@@ -34,7 +34,8 @@ def devices(found: Iterable[torch.device]) -> str:
     for device in found:
         extra = ""
         if device.type == "cpu":
-            extra = f", {torch.get_num_threads()} threads"
+            threads = torch.get_num_threads()
+            extra = f", {threads} thread{'s' if threads != 1 else ''}"
         elif device.type == "cuda":
             extra = f" {torch.cuda.get_device_name(device)}"
         names[str(device)] = f"{device}{extra}"
@@ -57,6 +58,8 @@ def advice(audit: Audit) -> str:
     if other:
         groups = "groups" if audit.groups == audit.needed else "gradgate.param_groups.merge(groups)"
         rounding = "; fused rounds differently: not the same bits as before" if other == "fused" else ""
+        if rounding and audit.verdict == "saves":
+            rounding += ", which merging alone would give"
         return f"{audit.optimizer}({groups}, {other}=True, …) where the optimizer is built{rounding}"
     verdict = audit.verdict
     if verdict in ("saves", "not measured"):
@@ -108,7 +111,7 @@ def _share(audit: Audit, saving: float) -> str:
 def _table(audit: Audit) -> list[str]:
     if audit.step_ms is None or audit.merged_ms is None or audit.interval_ms is None:
         return []
-    default = ", torch's default here" if audit.chosen == "torch" and audit.implementation != "own" else ""
+    default = ", torch's default here" if audit.chosen == "torch" else ""
     rows = [("as it is", audit.groups, audit.implementation + default, audit.step_ms)]
     if audit.groups != audit.needed:
         rows.append(("merged", audit.needed, audit.merged_implementation, audit.merged_ms))

@@ -35,7 +35,7 @@ class Audit:
     settings: tuple[dict[str, Any], ...]  # of each needed group
     implementation: str  # "for-loop", "foreach", "fused", "own" (not torch's), or what each group has: "foreach (3), for-loop (1)"
     merged_implementation: str
-    chosen: str  # by whom: "torch" where neither foreach nor fused was given, else "optimizer"
+    chosen: str  # by whom: "torch" where neither foreach nor fused was given, else (or where it has no such choice) "optimizer"
     measured_on: str  # the devices of the parameters
     step_ms: float | None = None  # with the groups as they are
     merged_ms: float | None = None  # with the groups it needs
@@ -182,7 +182,7 @@ def audit(optimizer: torch.optim.Optimizer, *, measure: bool = True, seconds: fl
     merged = _merged_groups(optimizer.param_groups, report)
     kinds = _implementations(optimizer, optimizer.param_groups)
     tensors = {id(each): each for group in optimizer.param_groups for each in group["params"]}
-    given = any(group.get(key) is not None for group in optimizer.param_groups for key in ("foreach", "fused"))
+    choices = [group[key] for group in optimizer.param_groups for key in ("foreach", "fused") if key in group]
     found = Audit(
         optimizer=type(optimizer).__name__,
         groups=len(optimizer.param_groups),
@@ -193,7 +193,7 @@ def audit(optimizer: torch.optim.Optimizer, *, measure: bool = True, seconds: fl
         settings=report.settings,
         implementation=", ".join(kinds),
         merged_implementation=", ".join(_implementations(optimizer, merged)),
-        chosen="optimizer" if given else "torch",
+        chosen="torch" if choices and all(choice is None for choice in choices) else "optimizer",
         measured_on=_page.devices([each.device for each in tensors.values()]),
         unmeasured="" if measure else "measure=False",
         notes=(*report.notes, *_notes(optimizer, list(tensors.values()))),
