@@ -3,6 +3,7 @@
 optimizer = torch.optim.AdamW(gradgate.param_groups.merge(groups), fused=True)
 """
 
+from .audit import Audit, audit
 from .dcp import dcp_layout
 from .lightning import regroup_checkpoint
 from .merging import Groups, merge
@@ -10,4 +11,4 @@ from .optimizers import merge_optimizer
 from .regroup import regroup_state_dict
 from .report import Report
 
-__all__ = ["Groups", "Report", "dcp_layout", "merge", "merge_optimizer", "regroup_checkpoint", "regroup_state_dict"]
+__all__ = ["Audit", "Groups", "Report", "audit", "dcp_layout", "merge", "merge_optimizer", "regroup_checkpoint", "regroup_state_dict"]
