@@ -90,6 +90,19 @@ def attach(
     if not all(hasattr(o, "register_step_pre_hook") for o in optimizers):
         raise TypeError(f"optimizer={optimizer!r}: must be a torch.optim.Optimizer or a list of them")
     job_group = group if group is not None else dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
+    return attach_all(models, optimizers, job_group, options)
+
+
+def attach_all(
+    models: list[torch.nn.Module],
+    optimizers: list[torch.optim.Optimizer],
+    job_group: ProcessGroup | None,
+    options: Options,
+    *,
+    votes: bool = True,
+) -> Sync:
+    """attach() with its arguments checked. Without `votes`, for counting alone: ranks agree on nothing after the handshake, no collective
+    is added, and nothing is guarded."""
     found, notes = _find(models, optimizers, job_group, options)
     refuse_attached(optimizers, [p for adapter in found for p in adapter.parameters()])
     tap = _tap.load()
@@ -97,7 +110,7 @@ def attach(
     result.ledger = _ledger(result, job_group)
     try:
         result.settle_options()
-        if job_group is not None and dist.get_world_size(job_group) > 1:
+        if votes and job_group is not None and dist.get_world_size(job_group) > 1:
             result.agreement = Agreement(job_group, result.ledger, options.deadline_s)
         _start(result)
     except BaseException:
@@ -106,7 +119,8 @@ def attach(
     atexit.register(result.at_exit)
     window = Window(result)
     result.window = window
-    result.guards = Guards(window, optimizers)
+    if votes:
+        result.guards = Guards(window, optimizers)
     return Sync(result, window)
 
 

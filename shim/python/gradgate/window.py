@@ -59,6 +59,7 @@ class Window:
     micro_steps: int = 0  # ended ones of the open window
     closed_size: int
     mended_by: str = ""  # what made the guard close a window early
+    leave: Callable[[], None] | None = None  # where the loop does not tell its micro-steps: ends the open one
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -237,12 +238,16 @@ class Window:
 
     def settle(self) -> None:
         """Outside a micro-step: what was kept unsharded is resharded."""
+        if self.leave is not None:
+            self.leave()
         if not self.inside:
             for adapter in self.adapters:
                 adapter.settle()
 
     def require_reduced(self, what: str) -> None:
         """Before anything that reads gradients as reduced: ends an open window, late. `what` is for messages."""
+        if self.leave is not None:
+            self.leave()
         if self.inside:
             raise Refused(f"{what} inside a micro-step: its gradients are not complete. Leave the `with sync.micro_step()` block first")
         if self.closed or self.micro_steps == 0:
@@ -253,7 +258,7 @@ class Window:
 
     def zeroed(self) -> None:
         """Gradients were thrown away by the loop; in the middle of a window the deferred ones go as well."""
-        if self.micro_steps and not self.closed and not self.inside:
+        if self.micro_steps and not self.closed and (not self.inside or self.leave is not None):
             for adapter in self.adapters:
                 adapter.discard()
 

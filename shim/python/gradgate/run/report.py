@@ -1,0 +1,118 @@
+"""What a run has cost, told when its process ends: a page on standard error of rank 0, and JSON where that was asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from .observer import Observed, Observer
+
+
+def _rank() -> int:
+    try:
+        return torch.distributed.get_rank()
+    except (ValueError, RuntimeError, AttributeError):  # the group is gone
+        return int(os.environ.get("RANK", "0"))
+
+
+def of(one: Observed) -> dict[str, Any]:
+    """The figures of one attachment, of this rank."""
+    tally = one.tally
+    tally.end()
+    stats = one.sync.stats()
+    windows = tally.windows
+    other = {op: count - stats["gradient"].get(op, 0) - stats["ours"].get(op, 0) for op, count in stats["collectives"].items()}
+    enforced = stats["enforcement"] == "enforce"
+    return {
+        "model": one.models,
+        "optimizer": one.optimizers,
+        "wrappers": one.kinds,
+        "enforcement": stats["enforcement"],
+        "windows": windows,
+        "window_sizes": {str(size): count for size, count in sorted(tally.sizes.items())},
+        "micro_steps": stats["micro_steps"],
+        "reductions": tally.reductions + (stats["late"] if enforced else 0),
+        "reducing_micro_steps": {str(place): count for place, count in sorted(tally.reducing.items())},
+        "wasted": tally.wasted,
+        "unreduced": 0 if enforced else tally.unreduced,
+        "late": stats["late"],
+        "suppressed": stats["suppressed"],
+        "mode": stats["mode"],
+        "busy_ns": tally.busy_ns,
+        "wasted_ns": tally.wasted_ns,
+        "given_up": one.given_up,
+        "gradient_collectives": stats["gradient_collectives"],
+        "gradient_bytes": stats["bytes"],
+        "other_collectives": {op: count for op, count in other.items() if count},
+        "told": stats["told"],
+        "unseen": list(stats["unseen"]),
+        "seeing": stats["tap"]["seeing"],
+    }
+
+
+def _rate(count: float, windows: int) -> str:
+    return f"{count / windows:.2f}" if windows else "-"
+
+
+def _page(figures: dict[str, Any]) -> list[str]:
+    windows = figures["windows"]
+    what = f"{'+'.join(figures['wrappers'])} · {', '.join(figures['model'])} · {', '.join(figures['optimizer'])}"
+    if not windows:
+        return [f"gradgate: {what}: one optimizer step or none after gradgate had found it; nothing to tell"]
+    each, least = figures["reductions"] / windows, 0 if figures["unreduced"] == windows else 1
+    sizes = ", ".join(f"{count} of {size}" for size, count in figures["window_sizes"].items())
+    places = ", ".join(f"{place}: {count}" for place, count in figures["reducing_micro_steps"].items()) or "none"
+    verdict = f"{each:.2f} reductions per optimizer step, where {least} is enough"
+    if figures["enforcement"] == "enforce":
+        verdict = f"{each:.2f} reductions per optimizer step, mode {figures['mode']}"
+    elif figures["unreduced"]:
+        verdict = f"{figures['unreduced']} of {windows} optimizer steps used gradients that no micro-step before them had reduced"
+    elif not figures["wasted"]:
+        verdict = f"{each:.2f} reductions per optimizer step: as it should be"
+    rows = [
+        ("optimizer steps", f"{windows}"),
+        ("micro-steps per step", sizes),
+        ("reductions, by place in the window", places),
+        ("wasted reductions", f"{figures['wasted']} ({_rate(figures['wasted'], windows)} per step)"),
+        ("gradient collectives per step", _rate(figures["gradient_collectives"], windows)),
+        ("MB of gradients per step", _rate(figures["gradient_bytes"] / 1e6, windows)),
+    ]
+    if figures["wasted_ns"]:
+        total, each_ms = figures["wasted_ns"] / 1e9, figures["wasted_ns"] / 1e6 / windows
+        rows.append(
+            ("seconds in wasted reductions", f"{total:.3f} ({each_ms:.2f} ms per step); what the backward hides of it costs nothing")
+        )
+    if figures["other_collectives"]:
+        rows.append(("the script's other collectives", ", ".join(f"{count} {op}" for op, count in figures["other_collectives"].items())))
+    if figures["late"]:
+        rows.append(("reduced at the step", f"{figures['late']}"))
+    lines = [f"gradgate: {what}: {verdict}", *(f"  {name:<36}{value}" for name, value in rows)]
+    lines += [f"  {reason}: {text}" for reason, text in figures["told"].items()]
+    if figures["given_up"]:
+        lines.append(f"  counted until this went wrong, and the script was left alone: {figures['given_up']}")
+    if not figures["seeing"]:
+        lines.append("  collectives cannot be counted in this process; the figures above are not to be trusted")
+    if figures["wasted"] and figures["enforcement"] != "enforce":
+        lines.append("  to mend it: gradgate run --enforce, or sync = gradgate.attach(model, optimizer, accumulate=…) in the script")
+    return lines
+
+
+def at_exit(observer: Observer) -> None:
+    seconds = time.perf_counter() - observer.begin
+    figures = [of(one) for one in observer.observed]
+    if _rank() != 0 or not (figures or observer.left_alone):
+        return
+    lines = [line for one in figures for line in _page(one)]
+    lines += [f"gradgate: left alone: {why}" for why in observer.left_alone]
+    print("\n".join(lines), file=sys.stderr, flush=True)
+    target = os.environ.get("GRADGATE_RUN_REPORT")
+    if target:
+        held = {"seconds": seconds, "world_size": int(os.environ.get("WORLD_SIZE", "1")), "observed": figures}
+        Path(target).write_text(json.dumps({**held, "left_alone": observer.left_alone}, indent=2) + "\n")
