@@ -31,22 +31,29 @@ def two_ranks(rank: int, world: int) -> dict[str, Any]:
                 "moved": merged.moved >= 0.9 * grouped_model.TENSORS,  # softmax lets no gradient through to the biases of keys
             }
     empty = [name for tensor, name in plain.names.items() if tensor.to_local().numel() == 0]
-    return {"rows": rows, "empty": sorted(empty), "refused": refusal()}
+    return {"rows": rows, "empty": sorted(empty), "refused": refusal(), "in part": in_part()}
 
 
-def build() -> torch.nn.Module:
+def in_part() -> dict[str, Any]:
+    """Blocks and layers are sharded, what is around them is not: tensors of two kinds with the same settings."""
+    plain, merged = (Trained(ADAMW, "foreach", way, whole_model=False) for way in ("unmerged", WAYS[0]))
+    kinds = [len({isinstance(tensor, DTensor) for tensor in group["params"]}) for group in merged.optimizer.param_groups]
+    return {"differ": grouped_runs.differences(plain.tensors, merged.tensors), "groups": len(kinds), "kinds in each": set(kinds)}
+
+
+def build(whole_model: bool = True) -> torch.nn.Module:
     """Some blocks and layers are sharded by themselves. A rank has less of tensors whose first dimension is 5, or nothing where it is 1."""
     model: Any = grouped_model.build(narrow=True)
     for part in (*model.blocks[::4], *model.layers[::3]):
         fully_shard(part)
-    return fully_shard(model)  # type: ignore[no-any-return]
+    return fully_shard(model) if whole_model else model  # type: ignore[no-any-return]
 
 
 class Trained:
     """A training that is over: what the optimizer holds, by name."""
 
-    def __init__(self, kind: Kind, name: str, way: str) -> None:
-        model = build()
+    def __init__(self, kind: Kind, name: str, way: str, whole_model: bool = True) -> None:
+        model = build(whole_model)
         groups = kind.groups(model)
         self.optimizer = kind.make(merge(groups) if way == "built merged" else groups, IMPLEMENTATIONS[name])
         before = {tensor: whole(tensor) for tensor, _ in grouped_runs.each(self.optimizer)}
@@ -63,7 +70,8 @@ class Trained:
 
 
 def whole(tensor: Any) -> torch.Tensor:
-    return tensor.detach().full_tensor().clone()  # type: ignore[no-any-return]
+    held = tensor.detach()
+    return (held.full_tensor() if isinstance(held, DTensor) else held).clone()  # type: ignore[no-any-return]
 
 
 def refusal() -> str:

@@ -31,6 +31,12 @@ def test_a_rank_has_nothing_of_some_tensors(two: list[dict[str, Any]]) -> None:
     assert [ranks["empty"] for ranks in two] == [[], ["position", "token"]]
 
 
+def test_sharded_and_plain_tensors_stay_apart(two: list[dict[str, Any]]) -> None:
+    """torch's foreach and fused take lists of one kind alone."""
+    for ranks in two:
+        assert ranks["in part"] == {"differ": [], "groups": 30, "kinds in each": {1}}
+
+
 def test_torch_has_no_fused_sgd_for_them(two: list[dict[str, Any]]) -> None:
     for ranks in two:
         assert "_fused_sgd_" in ranks["refused"]

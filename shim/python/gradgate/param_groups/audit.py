@@ -118,6 +118,12 @@ def _merged(optimizer: torch.optim.Optimizer) -> Report:
     return merging.combine(old, members, (), out, later).report(notes)
 
 
+def _users_keys(optimizer: torch.optim.Optimizer, report: Report) -> list[str]:
+    """Keys that somebody put into the groups, as names, and without which there would be fewer."""
+    told = {key: count for key, count in report.kept_apart_by.items() if key not in optimizer.defaults and key.isidentifier()}
+    return [f"without the key {key!r} it would need {count:,}: merge(groups, ignore=({key!r},))" for key, count in told.items()]
+
+
 def _merged_groups(groups: list[Group], report: Report) -> list[Group]:
     kept = []
     for members, held in zip(report.members, report.settings, strict=True):
@@ -196,7 +202,7 @@ def audit(optimizer: torch.optim.Optimizer, *, measure: bool = True, seconds: fl
         chosen="torch" if choices and all(choice is None for choice in choices) else "optimizer",
         measured_on=_page.devices([each.device for each in tensors.values()]),
         unmeasured="" if measure else "measure=False",
-        notes=(*report.notes, *_notes(optimizer, list(tensors.values()))),
+        notes=(*report.notes, *_users_keys(optimizer, report), *_notes(optimizer, list(tensors.values()))),
     )
     if not measure:
         return found

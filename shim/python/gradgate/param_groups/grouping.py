@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,10 @@ from .matching import Found
 
 # What a scheduler's list holds for a group that the checkpoint did not have, from the group's own settings.
 _FROM_SETTINGS = {"base_lrs": ("initial_lr", "lr"), "base_values": ("initial_lr", "lr"), "_last_lr": ("lr",)}
+
+
+# How a step is done, not what it does: the target's own, which it was built with.
+IMPLEMENTATION = frozenset({"foreach", "fused"})
 
 
 @dataclass(frozen=True)
@@ -41,24 +46,26 @@ class Grouping:
         first, *others = self.sources[number]
         for index in others:
             ours, theirs = self.saved.settings[first], self.saved.settings[index]
-            for key in settings.differing(ours, theirs, ignore):
+            for key in settings.differing(ours, theirs, {*ignore, *(IMPLEMENTATION & self.target.settings[number].keys())}):
                 raise InvalidArgument(
                     self._differ(key, first, index, (ours.get(key), theirs.get(key)), number)
                     + f"; keep them apart in the optimizer, or take its own with ignore=('{key}',)"
                 )
         held = {}
         for key, value in self.saved.settings[first].items():
-            if key in ignore:
+            if key in ignore or (key in IMPLEMENTATION and key in self.target.settings[number]):
                 continue
-            # Schedulers write into tensors: what the target's groups do not share must not be shared by what they load.
+            # Schedulers write into tensors, and others into lists: what the target's groups do not share they must not load shared.
             own = self.target.settings[number].get(key)
             sharer = id(own) if isinstance(own, torch.Tensor) else -number - 1
             alone = sharers.setdefault((first, key), sharer) == sharer
-            held[key] = value if alone or not isinstance(value, torch.Tensor) else value.clone()
+            held[key] = value if alone else copy.deepcopy(value)
         return held
 
     def schedulers(self, states: Any, per_group: Collection[str]) -> Any:
-        """Schedulers' states with a value for each group of the target: one state, or a list of them."""
+        """Schedulers' states with a value for each group of the target: one state, or a list or dict of them."""
+        if schedulers.holds_states(states):
+            return {name: self._scheduler(state, per_group) for name, state in states.items()}
         if isinstance(states, list | tuple):
             return type(states)(self._scheduler(state, per_group) for state in states)
         return self._scheduler(states, per_group)
@@ -74,7 +81,7 @@ class Grouping:
                 picked.append(self._not_saved(path, number))
                 continue
             value = schedulers.agreed(values, members, self._refusal(path, values, number))
-            picked.append(value.clone() if isinstance(value, torch.Tensor) and members[0] in used else value)
+            picked.append(copy.deepcopy(value) if members[0] in used else value)
             used.add(members[0])
         return picked
 

@@ -15,6 +15,7 @@ from . import merging, settings
 ELEMENTWISE = frozenset(
     "exp_avg exp_avg_sq max_exp_avg_sq exp_inf momentum_buffer sum square_avg grad_avg acc_delta prev step_size ax".split()
 )
+WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,16 @@ class Layout:
         held = [group for group, kept in zip(self.settings, places, strict=True) if kept]
         return Layout(held, picked(self.keys), picked(self.names), picked(self.tensors), self.state)
 
+    def singles(self, places: list[int]) -> Layout:
+        """A group for each parameter, in the order of `places` among all."""
+        group_of = [index for index, keys in enumerate(self.keys) for _ in keys]
+
+        def picked(flat: list[Any] | None) -> Any:
+            return None if flat is None else [[flat[place]] for place in places]
+
+        held = [self.settings[group_of[place]] for place in places]
+        return Layout(held, picked(self.flat), picked(self.flat_names), picked(self.flat_tensors), self.state)
+
     def merged(self, ignore: Collection[str]) -> Layout:
         """As merge() would group it."""
         parts = settings.partition(self.settings, ignore)
@@ -100,13 +111,19 @@ def of_state_dict(state: Any) -> Layout | None:
         return None
     named = all(len(group.get("param_names") or ()) == len(group["params"]) for group in groups)
     names = keys if kinds == {str} else [list(group["param_names"]) for group in groups] if named else None
+    names = names and [[bare(name) for name in held] for held in names]
     return Layout([settings.of_group(group) for group in groups], keys, names, None, state["state"])
+
+
+def bare(name: str) -> str:
+    """Without what wrappers put into it."""
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
 def of_optimizer(optimizer: Any) -> Layout:
     groups = [merging.members_of(index, group) for index, group in enumerate(optimizer.param_groups)]
     numbers = iter(range(sum(map(len, groups))))
-    names = [[member.name or "" for member in group] for group in groups]
+    names = [[bare(member.name or "") for member in group] for group in groups]
     return Layout(
         [settings.of_group(group) for group in optimizer.param_groups],
         [[next(numbers) for _ in group] for group in groups],

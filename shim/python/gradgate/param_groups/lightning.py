@@ -13,7 +13,7 @@ sharded files) have none in there: nothing is done then.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from ..errors import InvalidArgument
@@ -25,27 +25,34 @@ STATES, SCHEDULERS = "optimizer_states", "lr_schedulers"
 _log = logging.getLogger("gradgate")
 
 
-def regroup_checkpoint(checkpoint: MutableMapping[str, Any], optimizers: Any = ()) -> None:
+def regroup_checkpoint(
+    checkpoint: MutableMapping[str, Any], optimizers: Any = (), *, ignore: Collection[str] = (), per_group: Collection[str] = ()
+) -> None:
     """Regroups checkpoint["optimizer_states"] and checkpoint["lr_schedulers"] in place, for the optimizers that will load them.
 
     `optimizers`: those, in the checkpoint's order, or whatever configure_optimizers() returns; `self.configure_optimizers()` will do, as
     nothing is kept of it but the layout. Without, each saved optimizer is grouped as merge() would, and parameters without state are taken
     for frozen: enough for a checkpoint of before into merged optimizers, but not for the way back. A scheduler is regrouped with the
     optimizer that it was configured with, or else with that whose number of groups and initial learning rates are its own.
+    `ignore`, `per_group`: as regroup_state_dict has them.
     A dict without these keys, and what fits already, is left as it is. All is done or nothing.
     Errors: InvalidArgument, where regroup_state_dict refuses, for another number of optimizers than was saved, and for a scheduler that
     could belong to several optimizers with a different result.
     """
+    if not isinstance(checkpoint, MutableMapping):
+        raise InvalidArgument(f"the checkpoint is {type(checkpoint).__name__}; give the dict that on_load_checkpoint gets, or torch.load's")
     states, schedulers = checkpoint.get(STATES), checkpoint.get(SCHEDULERS)
     if not isinstance(states, list) or not states:
         return
     targets, owners = _configured(optimizers)
+    if not targets and optimizers != () and optimizers is not None:
+        raise InvalidArgument(f"there is no optimizer in {type(optimizers).__name__}; give self.configure_optimizers(), or nothing")
     if targets and len(targets) != len(states):
         raise InvalidArgument(
             f"the checkpoint has the state of {len(states)} optimizers, and {len(targets)} were given: "
             "give all that will load it, in its order"
         )
-    saved = _Saved(states, targets or [None] * len(states))
+    saved = _Saved(states, targets or [None] * len(states), {"ignore": ignore, "per_group": per_group})
     given = schedulers if isinstance(schedulers, list) else []
     if len(owners) != len(given):
         owners = [None] * len(given)
@@ -58,13 +65,14 @@ def regroup_checkpoint(checkpoint: MutableMapping[str, Any], optimizers: Any = (
 class _Saved:
     """The optimizers' states of one checkpoint, and the optimizers that will load them, None where they are not known."""
 
-    def __init__(self, states: Sequence[Any], targets: Sequence[Any]) -> None:
+    def __init__(self, states: Sequence[Any], targets: Sequence[Any], options: dict[str, Collection[str]]) -> None:
+        self.options = options
         self.states = states
         self.targets = [_trained(place, states[place]) if target is None else target for place, target in enumerate(targets)]
 
     def regrouped(self, index: int, scheduler: Any = None) -> tuple[Any, Any]:
         try:
-            return regroup_state_dict(self.states[index], scheduler, target=self.targets[index])
+            return regroup_state_dict(self.states[index], scheduler, target=self.targets[index], **self.options)
         except InvalidArgument as refused:
             raise InvalidArgument(f"checkpoint['{STATES}'][{index}]: {refused}") from refused
 

@@ -77,6 +77,8 @@ def members_of(index: int, group: Mapping[str, Any]) -> list[Member]:
 
 def read(params_or_groups: object, defaults: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[Member]]:
     """The settings of each old group, and all their tensors in order."""
+    if isinstance(params_or_groups, torch.nn.ParameterList):
+        params_or_groups = list(params_or_groups)
     if isinstance(params_or_groups, torch.nn.Module):
         raise InvalidArgument(
             f"{type(params_or_groups).__name__} is a module; give its parameters(), named_parameters(), or parameter groups"
@@ -162,8 +164,12 @@ def combine(
     own: dict[int, list[Member]] = {}
     for member in kept:
         own.setdefault(member.group, []).append(member)
-    compared = [{**group, **held} for group, held in zip(old, later or [{}] * len(old), strict=True)]
     in_use = sorted(own)
+    compared = [{**group, **held} for group, held in zip(old, later or [{}] * len(old), strict=True)]
+    kinds = {index: frozenset(_kind(member.tensor) for member in own[index]) for index in in_use}
+    if len(set(kinds.values())) > 1:
+        for index, kind in kinds.items():
+            compared[index]["(tensors)"] = " and ".join(sorted(kind))
     parts = [[in_use[place] for place in part] for part in settings.partition([compared[index] for index in in_use], ignore)]
     held = []
     for part in parts:
@@ -174,6 +180,13 @@ def combine(
     )
     _check_unchanged(merged, ignore)
     return merged
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    """torch's foreach and fused implementations take no DTensors beside others, and leave a group with a tensor of the CPU beside a GPU's
+    to the for-loop."""
+    mesh = getattr(tensor, "device_mesh", None)
+    return str(tensor.device) if mesh is None else f"{tensor.device}, sharded over {mesh}"
 
 
 def _check_unchanged(merged: Merged, ignore: Collection[str]) -> None:

@@ -15,7 +15,7 @@ from .report import Report
 _OWN_GROUPS = ("deepspeed", "megatron", "colossalai")
 
 
-def _check(optimizer: Any) -> None:
+def _check(optimizer: Any, per_group: Collection[str] | None) -> None:
     kind = type(optimizer).__name__
     if not isinstance(getattr(optimizer, "param_groups", None), list) or not hasattr(optimizer, "state"):
         raise InvalidArgument(f"{kind} is no torch optimizer; for groups that are not yet in one there is merge()")
@@ -24,6 +24,25 @@ def _check(optimizer: Any) -> None:
     for name, held in vars(optimizer).items():
         if isinstance(held, torch.optim.Optimizer) and held.param_groups is not optimizer.param_groups:
             raise Refused(f"{kind} keeps other groups in its {name}; give merge()'s groups when making it")
+    if per_group is None and not type(optimizer).__module__.startswith("torch.optim"):
+        held = schedulers.looks_per_group(optimizer, len(optimizer.param_groups), {"param_groups", "state", "defaults"})
+        if held is not None:
+            raise Refused(
+                f"{kind}.{held} has as many entries as there are parameter groups: give merge()'s groups when making the optimizer, or "
+                "per_group=() if it has nothing to do with them"
+            )
+
+
+def _check_shared_tensors(groups: list[dict[str, Any]]) -> None:
+    """A scheduler writes into such a tensor once for each group that has it."""
+    owner: dict[int, int] = {}
+    for index, group in enumerate(groups):
+        for key, value in settings.of_group(group).items():
+            if isinstance(value, torch.Tensor) and owner.setdefault(id(value), index) != index:
+                raise InvalidArgument(
+                    f"groups {owner[id(value)]} and {index} share one tensor as {key}, into which the scheduler writes once for each: "
+                    f"merging would change what it becomes; give each group its own ({key}.clone()) before the scheduler is made"
+                )
 
 
 def _begun(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,9 +71,11 @@ def merge_optimizer(
     optimizers that keep groups of their own.
     """
     merging.check_choices(ignore, frozen)
-    _check(optimizer)
+    _check(optimizer, per_group)
     groups = optimizer.param_groups
     live = schedulers.Live(optimizer, given, per_group)
+    if live.names:
+        _check_shared_tensors(groups)
     members = [member for index, group in enumerate(groups) for member in merging.members_of(index, group)]
     out = {
         id(held.tensor) for held in members if frozen == "exclude" and not held.tensor.requires_grad and held.tensor not in optimizer.state
@@ -65,6 +86,7 @@ def merge_optimizer(
     notes = [f"schedulers merged with it: {', '.join(live.names)}"] if live.names else []
     report = merged.report(tuple(notes))
 
+    kept_lists = live.kept([part[0] for part in merged.partition])
     origin.remember([member.tensor for member in members], [member.group for member in members])
     new = []
     for part, held, group in zip(merged.partition, merged.settings, merged.members, strict=True):
@@ -76,5 +98,6 @@ def merge_optimizer(
             del kept[key]
         new.append(kept)
     groups[:] = new
-    live.keep([part[0] for part in merged.partition])
+    for attributes, key, value in kept_lists:
+        attributes[key] = value
     return report

@@ -1,48 +1,56 @@
 """In which order, and in which groups, a merge was given its tensors: what a checkpoint from before it numbers them by.
 
-Held beside the tensors, not in the groups, which go into checkpoints. It ends with the tensors.
+Held as an attribute of the tensors, not in the groups, which go into checkpoints; and not by weak references, which would keep
+torch.utils.swap_tensors, and with it `.to()` of sharded models, from working. Plain values, since parameters are pickled. Setup only.
 """
 
 from __future__ import annotations
 
-import itertools
+import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.utils.weak import WeakTensorKeyDictionary
 
-_tokens = itertools.count()
-_origins = (
-    WeakTensorKeyDictionary()
-)  # tensor: (the merge, where it stood first, sizes of the old groups); setup only, under the interpreter's lock
+KEPT = 4  # merges of a tensor, the latest
+_ATTRIBUTE = "_gradgate_origins"  # [(name of the merge, where it stood first, tensors of each old group), …]
 
 
 @dataclass(frozen=True)
 class Origin:
-    """`order[i]` is where the tensor i of the asked ones stood, `sizes` the tensors of each old group, frozen ones included, repeated ones
-    once."""
+    """`order[i]`: where the i-th of the asked tensors stood. `sizes`: of each old group, frozen ones included, repeated ones once."""
 
-    order: list[int]
+    order: tuple[int, ...]
     sizes: tuple[int, ...]
 
 
 def remember(tensors: Sequence[torch.Tensor], groups: Sequence[int]) -> None:
     """`groups[i]` is the old group of `tensors[i]`."""
-    token = next(_tokens)
     first: dict[int, tuple[torch.Tensor, int]] = {}
     for tensor, group in zip(tensors, groups, strict=True):
         first.setdefault(id(tensor), (tensor, group))
     counts = Counter(group for _, group in first.values())
     sizes = tuple(counts[group] for group in range(max(groups) + 1))
+    name = uuid.uuid4().hex
     for place, (tensor, _) in enumerate(first.values()):
-        _origins[tensor] = (token, place, sizes)
+        setattr(tensor, _ATTRIBUTE, [*_known(tensor), (name, place, sizes)][-KEPT:])
 
 
-def of(tensors: Sequence[torch.Tensor]) -> Origin | None:
-    """None where not all of them went through one merge."""
-    known = [_origins.get(tensor) for tensor in tensors]
-    if not known or any(entry is None or entry[0] != known[0][0] for entry in known):
-        return None
-    return Origin([entry[1] for entry in known], known[0][2])
+def _known(tensor: torch.Tensor) -> list[tuple[str, int, tuple[int, ...]]]:
+    return getattr(tensor, _ATTRIBUTE, [])
+
+
+def of(tensors: Sequence[torch.Tensor]) -> list[Origin]:
+    """Of each merge that all of them went through, the latest first; the same origin once."""
+    places = [{name: place for name, place, _ in _known(tensor)} for tensor in tensors]
+    if not places:
+        return []
+    common = [(name, sizes) for name, _, sizes in reversed(_known(tensors[0])) if all(name in known for known in places)]
+    return list(dict.fromkeys(Origin(tuple(known[name] for known in places), sizes) for name, sizes in common))
+
+
+def forget(tensors: Sequence[torch.Tensor]) -> None:
+    """As if they had never been merged."""
+    for tensor in tensors:
+        tensor.__dict__.pop(_ATTRIBUTE, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -10,8 +11,10 @@ from . import flattened, layout, matching, merging
 from .grouping import Grouping
 from .layout import Layout
 from .matching import Found
+from .report import listed
 
 S = TypeVar("S")
+_LOGGER = logging.getLogger("gradgate")
 
 
 def regroup_state_dict(
@@ -44,9 +47,17 @@ def regroup_state_dict(
         return optimizer_state, flattened.regroup(optimizer_state, scheduler_states, wanted, ignore, per_group)
     saved = layout.of_state_dict(optimizer_state)
     if saved is None:
+        _LOGGER.warning(
+            "param_groups: %s is no optimizer's state dict, with 'state' and 'param_groups'; it is passed on as it is",
+            f"a dict with {listed([*map(repr, optimizer_state)])}"
+            if isinstance(optimizer_state, Mapping)
+            else type(optimizer_state).__name__,
+            extra={"reason": "not_recognised"},
+        )
         return optimizer_state, scheduler_states
     wanted = wanted or saved.merged(ignore)
     if order is None and matching.fits(saved, wanted):
+        matching.check_fits(saved, wanted, ignore)
         same = Grouping(saved, wanted, [[index] for index in range(len(saved.keys))])
         return optimizer_state, same.schedulers(scheduler_states, per_group)
     found = matching.match(saved, wanted, order, ignore)

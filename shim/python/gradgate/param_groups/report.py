@@ -56,10 +56,21 @@ class Report:
 
     @cached_property
     def kept_apart_by(self) -> dict[str, int]:
-        """The keys that keep groups apart, each with the number of groups there would be without it."""
+        """The keys that keep groups apart, each with the number of groups there would be without it, and without those that always differ
+        with it, as initial_lr does with lr."""
         used = [self._compared[index] for members in self.members for index in members]
-        without = {key: len(settings.partition(used, (key,))) for key in self._varying}
+        without = {keys[0]: len(settings.partition(used, keys)) for keys in self._together}
         return {key: count for key, count in without.items() if count < self.after}
+
+    @cached_property
+    def _together(self) -> list[list[str]]:
+        """The keys that vary, those that differ between the same groups together."""
+        patterns: dict[tuple[int, ...], list[str]] = {}
+        for key in self._varying:
+            seen: dict[Any, int] = {}
+            printed = [settings.fingerprint(group[key]) if key in group else None for group in self._firsts]
+            patterns.setdefault(tuple(seen.setdefault(value, len(seen)) for value in printed), []).append(key)
+        return list(patterns.values())
 
     @cached_property
     def _firsts(self) -> list[dict[str, Any]]:
@@ -97,16 +108,17 @@ class Report:
                 one, other = settings.shown(values[members[0]]), settings.shown(values[odd])
                 raise InvalidArgument(
                     f"{name} differs between the groups {members[0]} and {odd}, which became group {number}: {one} ≠ {other}; "
-                    f"give each group its {name} as a key before merging, and they stay apart"
+                    "give such groups a key that differs, as 'schedule', before merging, and they stay apart"
                 )
         return [values[members[0]] for members in self.members]
 
     def __str__(self) -> str:
         lines = [f"{self.before:,} parameter groups became {self.after:,}: {self.parameters:,} tensors, {self.elements:,} elements"]
-        rows = [["group", "of groups", "tensors", *self._varying]]
+        columns = [keys[0] for keys in self._together]
+        rows = [["group", "of groups", "tensors", *columns]]
         for number, (members, size) in enumerate(zip(self.members, self.sizes, strict=True)):
             held = self._firsts[number]
-            cells = [settings.shown(held[key], 24) if key in held else "-" for key in self._varying]
+            cells = [settings.shown(held[key], 24) if key in held else "-" for key in columns]
             rows.append([str(number), str(len(members)), str(size), *cells])
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         lines += ["  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows[: ROWS_SHOWN + 1]]

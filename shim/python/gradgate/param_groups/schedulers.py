@@ -76,11 +76,16 @@ def _inside(scheduler: object) -> Iterator[tuple[str, object]]:
                 yield f"{name}[{place}]" if several else name, one
 
 
+def holds_states(states: Any) -> bool:
+    """Whether it is a dict of schedulers' states."""
+    return isinstance(states, Mapping) and not _is_state(states) and any(map(_is_state, states.values()))
+
+
 def length_of_lists(states: Any) -> int | None:
     """How many values the first per-group list has in a scheduler's state or several; None where there is none."""
     if isinstance(states, list | tuple):
         return next((found for found in map(length_of_lists, states) if found is not None), None)
-    if not _is_state(states):
+    if not _is_state(states) and not holds_states(states):
         return None
     own = [len(value) for key, value in states.items() if key in PER_GROUP and isinstance(value, list | tuple)]
     return own[0] if own else length_of_lists([*states.values()])
@@ -90,6 +95,7 @@ class Live:
     """The schedulers of one optimizer, and the lists they hold for its groups. Setup only."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, given: Sequence[object], per_group: Collection[str] | None) -> None:
+        self.optimizer = optimizer
         self.groups = optimizer.param_groups
         self.per_group = per_group
         self.names: list[str] = []
@@ -101,7 +107,7 @@ class Live:
                     f"{type(scheduler).__name__} is no scheduler of this optimizer; give the schedulers that were made with it"
                 )
         # Those not given would be left with lists for the old groups. One that nothing refers to any more is left out.
-        for scheduler in [*given, *self._attached()]:
+        for scheduler in [*given, *self._attached(bool(given))]:
             if id(scheduler) not in self._seen:
                 self.names.append(type(scheduler).__name__)
             self._take(scheduler, type(scheduler).__name__)
@@ -109,7 +115,7 @@ class Live:
     def _belongs(self, scheduler: Any) -> bool:
         return getattr(scheduler.optimizer, "param_groups", None) is self.groups
 
-    def _attached(self) -> list[Any]:
+    def _attached(self, given: bool) -> list[Any]:
         def found() -> list[Any]:
             return [
                 held
@@ -118,6 +124,10 @@ class Live:
             ]
 
         if not found():
+            if not given and gc.get_freeze_count() and "_wrapped_by_lr_sched" in vars(vars(self.optimizer).get("step", self)):
+                raise InvalidArgument(
+                    "a scheduler was made for this optimizer, and gc.freeze() hides it: give merge_optimizer the scheduler"
+                )
             return []
         gc.collect()
         schedulers = found()
@@ -132,7 +142,9 @@ class Live:
         for key, value in attributes.items():
             if key in PER_GROUP or key in (self.per_group or ()):
                 if not isinstance(value, list | tuple):
-                    continue
+                    if key in PER_GROUP and _length(value) is None:
+                        continue
+                    raise InvalidArgument(f"{where}.{key} is {type(value).__name__}; only lists and tuples can be merged: make it a list")
                 if len(value) != len(self.groups):
                     raise InvalidArgument(
                         f"{where}.{key} has {len(value)} entries and the optimizer {len(self.groups)} parameter groups; "
@@ -141,7 +153,7 @@ class Live:
                 self.lists.append((attributes, key, f"{where}.{key}"))
             elif self.per_group is None and self._looks_per_group(scheduler, key, value):
                 raise InvalidArgument(
-                    f"{where}.{key} has {len(value)} entries, as many as the optimizer has parameter groups; "
+                    f"{where}.{key} has {_length(value)} entries, as many as the optimizer has parameter groups; "
                     f"give per_group=('{key}',) if there is one for each group, else per_group=()"
                 )
         for name, held in _inside(scheduler):
@@ -150,16 +162,36 @@ class Live:
     def _looks_per_group(self, scheduler: object, key: str, value: object) -> bool:
         if type(scheduler).__module__.partition(".")[0] == "torch" or key in OTHER_LISTS:
             return False
-        return isinstance(value, list) and len(value) == len(self.groups) > 1 and not any(isinstance(held, LRScheduler) for held in value)
+        return _length(value) == len(self.groups) > 1 and not any(isinstance(held, LRScheduler) for held in value)  # type: ignore[attr-defined]
 
     def settings(self) -> list[dict[str, Any]]:
         """By group, what the schedulers hold for it: groups that differ in this will differ later."""
         return [{path: attributes[key][index] for attributes, key, path in self.lists} for index in range(len(self.groups))]
 
-    def keep(self, firsts: Sequence[int]) -> None:
-        """Leaves each list the values of these groups alone."""
-        for attributes, key, _ in self.lists:
-            attributes[key] = type(attributes[key])(attributes[key][index] for index in firsts)
+    def kept(self, firsts: Sequence[int]) -> list[tuple[dict[str, Any], str, Any]]:
+        """Each list with the values of these groups alone: attributes, key, new value."""
+        return [
+            (attributes, key, _like(attributes[key], [attributes[key][index] for index in firsts])) for attributes, key, _ in self.lists
+        ]
+
+
+def _length(value: object) -> int | None:
+    """Of something that may hold a value for each group."""
+    if isinstance(value, str | bytes) or not hasattr(value, "__len__"):
+        return None
+    try:
+        return len(value)
+    except TypeError:  # a tensor or array without a dimension
+        return None
+
+
+def _like(old: list[Any] | tuple[Any, ...], values: list[Any]) -> list[Any] | tuple[Any, ...]:
+    return tuple(values) if isinstance(old, tuple) else values
+
+
+def looks_per_group(holder: object, count: int, known: Collection[str]) -> str | None:
+    """An attribute that has as many entries as there are groups."""
+    return next((key for key, value in vars(holder).items() if key not in known and _length(value) == count > 1), None)
 
 
 def agreed(values: Sequence[Any], members: Sequence[int], refusal: Callable[[int, int], str]) -> Any:

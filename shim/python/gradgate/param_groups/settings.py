@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import math
-import numbers
 import types
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
@@ -30,13 +29,10 @@ def tensor_fingerprint(value: torch.Tensor) -> Hashable:
     if value.requires_grad:  # its value is about to be learnt
         return ("tensor", id(value))
     held = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return ("tensor", str(value.dtype), str(value.device), tuple(value.shape), bytes(held.tolist()))
+    return ("tensor", str(value.dtype), str(value.device), tuple(value.shape), held.numpy().tobytes())
 
 
 def _function_fingerprint(value: types.FunctionType, inside: frozenset[int]) -> Hashable:
-    if id(value) in inside:  # it captured itself
-        return ("function", id(value))
-    inside |= {id(value)}
     captured: list[Hashable] = []
     for cell in value.__closure__ or ():
         try:
@@ -44,25 +40,23 @@ def _function_fingerprint(value: types.FunctionType, inside: frozenset[int]) -> 
         except ValueError:  # not assigned yet
             captured.append(("empty",))
     defaults = (fingerprint(value.__defaults__ or (), inside), fingerprint(value.__kwdefaults__ or {}, inside))
-    return ("function", value.__code__, id(value.__globals__), tuple(captured), defaults)
+    return ("function", value.__code__, id(value.__globals__), tuple(captured), defaults, fingerprint(vars(value), inside))
 
 
 def fingerprint(value: object, inside: frozenset[int] = frozenset()) -> Hashable:
-    """Equal for values that mean the same to an optimizer or scheduler. `inside`: the functions whose captured values these are."""
+    """Equal for values that mean the same to an optimizer or scheduler. `inside`: what this value is a part of."""
     if isinstance(value, torch.Tensor):
         return tensor_fingerprint(value)
     if isinstance(value, bool):
         return ("bool", value)
-    if isinstance(value, numbers.Real):
+    if isinstance(value, float):
         return ("number", "nan") if math.isnan(value) else ("number", value, math.copysign(1.0, value))
-    if isinstance(value, Mapping):
-        return ("mapping", frozenset((fingerprint(key, inside), fingerprint(held, inside)) for key, held in value.items()))
-    if isinstance(value, list | tuple):
-        return ("sequence", tuple(fingerprint(held, inside) for held in value))
-    if isinstance(value, functools.partial):
-        return ("partial", fingerprint(value.func, inside), fingerprint(value.args, inside), fingerprint(value.keywords, inside))
-    if isinstance(value, types.FunctionType):
-        return _function_fingerprint(value, inside)
+    if isinstance(value, int):
+        return ("number", value, 1.0 if value >= 0 else -1.0)
+    if isinstance(value, Mapping | list | tuple | functools.partial | types.FunctionType):
+        if id(value) in inside:  # it holds itself
+            return ("itself", id(value))
+        return _compound(value, inside | {id(value)})
     try:
         hash(value)
     except TypeError:
@@ -70,12 +64,21 @@ def fingerprint(value: object, inside: frozenset[int] = frozenset()) -> Hashable
     return (type(value), value)
 
 
-def _tensors(value: object) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
+def _compound(value: object, inside: frozenset[int]) -> Hashable:
+    if isinstance(value, Mapping):
+        return ("mapping", frozenset((fingerprint(key, inside), fingerprint(held, inside)) for key, held in value.items()))
     if isinstance(value, list | tuple):
-        return [tensor for held in value for tensor in _tensors(held)]
-    return []
+        return ("sequence", tuple(fingerprint(held, inside) for held in value))
+    if isinstance(value, functools.partial):
+        return ("partial", fingerprint(value.func, inside), fingerprint(value.args, inside), fingerprint(value.keywords, inside))
+    assert isinstance(value, types.FunctionType)
+    return _function_fingerprint(value, inside)
+
+
+def _tensors(value: object) -> list[torch.Tensor]:
+    """A setting that is one, or that has some, as betas."""
+    held = value if isinstance(value, list | tuple) else [value]
+    return [one for one in held if isinstance(one, torch.Tensor)]
 
 
 def partition(groups: Sequence[Mapping[str, Any]], ignore: Collection[str] = ()) -> list[list[int]]:
