@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from .. import adapters
+
 
 def _alive(kind: type) -> Iterator[Any]:
     return (held for held in gc.get_objects() if issubclass(type(held), kind))
@@ -28,6 +30,19 @@ def models_of(parameters: set[int]) -> list[torch.nn.Module]:
             covered |= own[id(module)]
             chosen.append(module)
     return chosen
+
+
+def others_of(models: Iterable[torch.nn.Module], optimizers: list[torch.optim.Optimizer]) -> list[torch.optim.Optimizer]:
+    """Optimizers of other models that are wrapped too."""
+    known = {id(optimizer.param_groups) for optimizer in optimizers}
+    mine = {id(model) for model in models}
+    found = {}
+    for optimizer in _alive(torch.optim.Optimizer):
+        if "param_groups" in vars(optimizer) and "state" in vars(optimizer) and id(optimizer.param_groups) not in known:
+            theirs = [model for model in models_of(_parameters(optimizer)) if id(model) not in mine]
+            if any(adapters.discover(model)[0] for model in theirs):
+                found[id(optimizer.param_groups)] = optimizer
+    return list(found.values())
 
 
 def optimizers_of(models: Iterable[torch.nn.Module], first: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:

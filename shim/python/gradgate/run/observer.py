@@ -120,12 +120,23 @@ class Observer:
             self.left_alone[f"{name} trains {names}, which neither DDP nor FSDP wraps: the script reduces in a way of its own"] = None
             return
         optimizers = found.optimizers_of(models, optimizer)
+        if self.observed:
+            self.left_alone[f"{name} of {type(reducing[0].module).__name__}, which began to step after others"] = None
+            return
+        others = found.others_of(models, optimizers)
+        if others and self.enforcing:
+            self._know(others, None)
+            self.left_alone["models that step in turns: attach them together by hand: gradgate.attach([a, b], [oa, ob], …)"] = None
+            return
+        if others:
+            models = found.models_of({id(p) for one in (*optimizers, *others) for group in one.param_groups for p in group["params"]})
+            wrapped = [(model, *adapters.discover(model)) for model in models]
+            reducing = [adapter for _, held, _ in wrapped for adapter in held]
+            optimizers += others
         trained = {id(p) for one in optimizers for group in one.param_groups for p in group["params"]}
         outside = [name for _, _, strays in wrapped for name, p in strays if p.requires_grad and id(p) in trained]
         if outside and self.enforcing:
-            self.left_alone[
-                f"{name} trains {len(outside)} parameters outside every wrapper ({outside[0]}, …), and only the script knows how to reduce them"
-            ] = None
+            self.left_alone[f"{name} trains {outside[0]} and {len(outside) - 1} more parameters outside every wrapper"] = None
             return
         groups = {group.process_group.group_name: group.process_group for adapter in reducing for group in adapter.groups()}
         group = next(iter(groups.values())) if len(groups) == 1 else distributed.group.WORLD
