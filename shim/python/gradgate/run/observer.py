@@ -1,4 +1,4 @@
-"""Inside a script's process: waits for the first optimizer step, attaches what it finds, and reports when the process ends.
+"""Inside a script's process: waits for the end of the first optimizer step, attaches what it finds, and reports when the process ends.
 
 Whatever goes wrong leaves the script alone, and is told at the end. With GRADGATE=audit nothing is suppressed, no collective is added,
 and the ranks agree on nothing after the handshake.
@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import report
 from .tally import Tally
@@ -72,13 +72,23 @@ class Observer:
         self._of: dict[int, Observed | None] = {}  # by optimizer
         self._kept: list[torch.optim.Optimizer] = []  # so that their ids stay theirs
         self._meeting = threading.local()
-        register_optimizer_step_pre_hook(self._before_step)
-        if not enforcing:
-            register_optimizer_step_post_hook(self._after_step)
+        register_optimizer_step_post_hook(self._after_step)
         atexit.register(self._at_exit)
 
-    def _before_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if id(optimizer) in self._of or getattr(self._meeting, "now", False):
+    def _after_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        if id(optimizer) not in self._of:
+            self._first_step(optimizer)
+            return
+        one = self._of[id(optimizer)]
+        if one is None or one.given_up or self.enforcing:  # else its guards have done it
+            return
+        try:
+            one.stepped()
+        except Exception as error:
+            one.give_up(error)
+
+    def _first_step(self, optimizer: torch.optim.Optimizer) -> None:
+        if getattr(self._meeting, "now", False):
             return
         self._meeting.now = True
         try:
@@ -88,15 +98,6 @@ class Observer:
             self.left_alone[f"{type(error).__name__}: {error}"] = None
         finally:
             self._meeting.now = False
-
-    def _after_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        one = self._of.get(id(optimizer))
-        if one is None or one.given_up:
-            return
-        try:
-            one.stepped()
-        except Exception as error:
-            one.give_up(error)
 
     def _know(self, optimizers: list[torch.optim.Optimizer], one: Observed | None) -> None:
         self._kept += optimizers
