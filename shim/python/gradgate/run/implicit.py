@@ -1,9 +1,11 @@
 """Micro-steps of a loop that does not tell them: from a model's forward to the end of the backward through what it returned.
 
     forward of a root ──► a backward through its output begins ──► … ends: the micro-step is over
-                          none comes: the next forward belongs to it; a step, a clip or an unscale ends it
+                          one ran inside the forward: the next forward, a step, a clip or an unscale ends it
+                          none comes: the next forward belongs to it; at the step it was none
 
-Forwards without gradients, in evaluation, and inside a backward (recomputation) are none. Thread class: the loop's thread; the backward's.
+Forwards without gradients and inside a backward (recomputation) are none. Whether modules train or evaluate is not asked: frameworks
+leave wrappers in either. Thread class: the loop's thread; the backward's.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import torch
 from torch.utils import _pytree
 
 from ..adapters.base import Role
+from . import backwards
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +29,22 @@ def _in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
+class _NoBackward(Exception):
+    """A forward whose output nobody went back through."""
+
+
+class _Forward:
+    """What is known of one micro-step's forwards."""
+
+    __slots__ = ("abandoned", "before", "ran", "unhooked")
+
+    def __init__(self) -> None:
+        self.before = backwards.begun()
+        self.ran = False  # a backward through its output has begun
+        self.unhooked = False  # or may have, untold
+        self.abandoned = False  # something read gradients before any backward came
+
+
 class Implicit:
     """Drives one attachment. `tally` is told of micro-steps that end; `failed` of what goes wrong, and the script goes on if it returns."""
 
@@ -34,11 +53,12 @@ class Implicit:
         self._window = sync.window
         self._tally = tally
         self._failed = failed
-        self._ran = False  # a backward through this micro-step's output has begun
+        self._now = _Forward()
         roots = {id(adapter.module): adapter.module for adapter in sync.window.job.adapters if adapter.kind != "plain"}.values()
         self._busy_before = 0
         self._roles = [role for role in Role if sync.window.job.roles & (1 << role) and role is not Role.OTHER]
         self._window.leave = self._leave_if_ran
+        backwards.count()
         self._handles = [root.register_forward_pre_hook(self._guarded(self._forward), prepend=True) for root in roots]
         self._handles += [root.register_forward_hook(self._guarded(self._forwarded)) for root in roots]
 
@@ -46,6 +66,7 @@ class Implicit:
         for handle in self._handles:
             handle.remove()
         self._window.leave = None
+        backwards.ignore()
 
     def _guarded(self, hook: Callable[..., None]) -> Callable[..., None]:
         def guarded(*args: Any) -> None:
@@ -56,29 +77,42 @@ class Implicit:
 
         return guarded
 
-    def _forward(self, module: torch.nn.Module, _args: Any) -> None:
-        if not module.training or not torch.is_grad_enabled() or _in_backward():
+    def _any_backward(self) -> bool:
+        return self._now.ran or backwards.begun() > self._now.before or self._window.ledger.issued() > 0
+
+    def _forward(self, _module: torch.nn.Module, _args: Any) -> None:
+        if not torch.is_grad_enabled() or _in_backward():
             return
         if self._window.inside:
-            if not self._ran and self._window.ledger.issued() == 0:
+            now = self._now
+            if not now.ran and self._window.ledger.issued() == 0 and not (now.unhooked and self._any_backward()):
                 return
             self.leave()
-        self._ran = False
+        self._enter(_Forward())
+
+    def _enter(self, now: _Forward) -> None:
+        self._now = now
         self._busy_before = self._busy_ns()
         self._sync.enter(0)
 
     def _forwarded(self, _module: torch.nn.Module, _args: Any, output: Any) -> None:
         if not self._window.inside or _in_backward():
             return
+        now = self._now
         leaves, _ = _pytree.tree_flatten(output)
+        leaves = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
         for leaf in leaves:
-            if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-                leaf.register_hook(self._backward)
+            leaf.register_hook(self._guarded(lambda _gradient: self._backward(now)))
+        # A backward inside the forward has passed before the hooks were there.
+        now.unhooked |= not leaves or backwards.begun() > now.before
 
-    def _backward(self, _gradient: torch.Tensor) -> None:
-        if self._ran or not self._window.inside:
+    def _backward(self, forward: _Forward) -> None:
+        if forward.abandoned and not self._window.inside:
+            forward.abandoned = False
+            self._enter(forward)
+        if forward is not self._now or forward.ran or not self._window.inside:
             return
-        self._ran = True
+        forward.ran = True
         # Behind whatever the wrappers queue for the end of this backward.
         engine = torch.autograd.Variable._execution_engine
         engine.queue_callback(lambda: engine.queue_callback(self._guarded(self.leave)))
@@ -91,6 +125,10 @@ class Implicit:
     def leave(self) -> None:
         window = self._window
         if not window.inside:
+            return
+        if not self._any_backward():
+            self._now.abandoned = True
+            self._sync.leave(_NoBackward(), None)
             return
         place, issued = window.micro_steps, window.ledger.issued()
         busy_ns = self._busy_ns() - self._busy_before
