@@ -104,11 +104,24 @@ def test_one_rate_tensor_of_several_groups_under_a_scheduler() -> None:
     rate = torch.tensor(0.5)
     optimizer = torch.optim.Adam([{"params": tensor} for tensor in tensors(3)], lr=rate)
     assert param_groups.merge_optimizer(torch.optim.Adam([{"params": tensor} for tensor in tensors(3)], lr=rate)).after == 1
-    scheduler = LambdaLR(optimizer, lambda epoch: 0.5**epoch)
+    scheduler = LambdaLR(optimizer, [s.ramped(rate) for rate in (0.0, 1.0, 0.0)])
     with pytest.raises(
         gradgate.InvalidArgument, match=r"groups 0 and 1 share one tensor as lr, .* give each group its own \(lr.clone\(\)\)"
     ):
         param_groups.merge_optimizer(optimizer, scheduler)
+
+
+def test_one_rate_tensor_that_a_scheduler_writes_the_same_into() -> None:
+    def built() -> tuple[Tensors, torch.optim.Optimizer, LRScheduler]:
+        held = tensors(4)
+        optimizer = torch.optim.Adam([{"params": tensor} for tensor in held], lr=torch.tensor(0.5))
+        return held, optimizer, s.chained(optimizer)
+
+    alone, together = built(), built()
+    assert param_groups.merge_optimizer(together[1]).after == 1
+    for held, optimizer, scheduler in (alone, together):
+        s.train([(str(place), tensor) for place, tensor in enumerate(held)], optimizer, [scheduler], 0, 5)
+    assert [tensor.tolist() for tensor in alone[0]] == [tensor.tolist() for tensor in together[0]]
 
 
 def test_scheduler_that_is_hidden_from_the_garbage_collector() -> None:
@@ -116,7 +129,7 @@ def test_scheduler_that_is_hidden_from_the_garbage_collector() -> None:
     scheduler = LambdaLR(optimizer, [s.ramped(rate) for rate in (0.0, 1.0, 0.0)])
     gc.freeze()
     try:
-        with pytest.raises(gradgate.InvalidArgument, match=r"gc.freeze\(\) hides it: give merge_optimizer the scheduler"):
+        with pytest.raises(gradgate.InvalidArgument, match=r"gc.freeze\(\) hides such: give merge_optimizer its schedulers"):
             param_groups.merge_optimizer(optimizer)
         assert param_groups.merge_optimizer(optimizer, scheduler).after == 2
     finally:
@@ -148,6 +161,33 @@ def test_implementation_is_the_targets_own() -> None:
     new.load_state_dict(param_groups.regroup_state_dict(old.state_dict(), target=new)[0])
     assert [group["fused"] for group in new.param_groups] == [True] * s.SETTINGS
     assert all(group["fused"] is None for group in param_groups.regroup_state_dict(old.state_dict())[0]["param_groups"])
+
+
+def test_adagrad_has_state_for_what_it_never_steps() -> None:
+    def built(merge: bool) -> tuple[Tensors, torch.optim.Optimizer]:
+        held = tensors(3)
+        held[1].requires_grad_(False)
+        groups = [{"params": [tensor]} for tensor in held]
+        return held, torch.optim.Adagrad(param_groups.merge(groups) if merge else groups)
+
+    held, old = built(False)
+    s.train([(str(place), tensor) for place, tensor in enumerate(held)], old, [], 0, 1)
+    _, new = built(True)
+    new.load_state_dict(param_groups.regroup_state_dict(old.state_dict(), target=new)[0])
+
+
+def test_sgd_without_momentum_in_some_groups_has_nobody_frozen() -> None:
+    held = tensors(4)
+    optimizer = torch.optim.SGD([{"params": tensor, "momentum": 0.9 * (place % 2)} for place, tensor in enumerate(held)], lr=0.1)
+    s.train([(str(place), tensor) for place, tensor in enumerate(held)], optimizer, [], 0, 1)
+    whole: dict[str, Any] = {"optimizer_states": [optimizer.state_dict()], "lr_schedulers": []}
+    param_groups.regroup_checkpoint(whole)
+    assert [len(group["params"]) for group in whole["optimizer_states"][0]["param_groups"]] == [2, 2]
+
+
+def test_settings_that_are_no_bytes_in_a_row() -> None:
+    sparse = torch.zeros(3).to_sparse()
+    assert len(merged({"mine": sparse}, {"mine": sparse}, {"mine": torch.zeros(3).to_sparse()})) == 2
 
 
 def test_order_of_the_other_side_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gradgate
@@ -60,6 +61,42 @@ def test_merged_target_is_matched_in_the_order_that_merge_was_given(as_state: bo
         return
     wanted.load_state_dict(param_groups.regroup_state_dict(state, target=wanted)[0])
     assert marks(new, wanted) == [1, 2, 3]
+
+
+def test_copy_of_a_merged_target_is_not_taken_for_one_that_was_never_merged() -> None:
+    old, new = tensors(3), tensors(3)
+    state = stepped(old, of_kinds(old, ("kind",)))
+    copied: torch.optim.Adam = copy.deepcopy(of_kinds(new))
+    with pytest.raises(gradgate.InvalidArgument, match="optimizer's groups 0, 1, of 2, 1 parameters, .* may have been merged before"):
+        param_groups.regroup_state_dict(state, target=copied)
+
+
+def test_origin_of_groups_merged_by_hand_says_nothing_of_single_ones() -> None:
+    old, new = tensors(3), tensors(3)
+    state = stepped(old, adam([{"params": [tensor]} for tensor in old]))
+    by_hand = [{"params": [new[0], new[2]], "kind": 1}, {"params": [new[1]], "kind": 2}]
+    for target in (adam(param_groups.merge(by_hand)), adam(by_hand)):
+        with pytest.raises(gradgate.InvalidArgument, match="which parameter is which cannot be told"):
+            param_groups.regroup_state_dict(state, target=target)
+
+
+def test_merging_twice_gives_the_order_of_merging_once() -> None:
+    held = tensors(6)
+    groups = [{"params": [tensor], "lr": lr} for tensor, lr in zip(held, (1.0, 2.0, 3.0, 1.0, 2.0, 3.0), strict=True)]
+    optimizer = adam(param_groups.merge(groups))
+    for group in optimizer.param_groups:
+        group["lr"] = 0.5
+    param_groups.merge_optimizer(optimizer)
+    assert [id(tensor) for tensor in optimizer.param_groups[0]["params"]] == [id(tensor) for tensor in held]
+
+
+def test_merge_in_another_order_says_nothing_of_an_unmerged_target() -> None:
+    old, new = tensors(3), tensors(3)
+    state = stepped(old, adam(param_groups.merge(old)))
+    param_groups.merge([{"params": [tensor]} for tensor in reversed(new)])
+    target = adam([{"params": [tensor]} for tensor in new])
+    target.load_state_dict(param_groups.regroup_state_dict(state, target=target)[0])
+    assert marks(new, target) == [1, 2, 3]
 
 
 def test_rates_that_met_in_merged_groups_are_no_reason_to_merge_them() -> None:

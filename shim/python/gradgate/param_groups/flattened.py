@@ -9,7 +9,7 @@ from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
 from ..errors import InvalidArgument
-from . import matching, schedulers
+from . import matching, schedulers, settings
 from .grouping import Grouping
 from .layout import Layout
 
@@ -33,7 +33,7 @@ def _single(state: Mapping[str, Any]) -> Layout:
     kept: dict[Hashable, dict[str, Any]] = {}
     for key, value in state.items():
         name, setting = _parts(key, GROUPS)
-        if name:
+        if name and setting not in settings.OWN_KEYS:
             held.setdefault(name, {})[setting] = value
         name, entry = _parts(key, STATE)
         if name:

@@ -78,25 +78,21 @@ class Grouping:
         picked = []
         for number, members in enumerate(self.sources):
             if not members:
-                picked.append(self._not_saved(path, number))
+                picked.append(self._not_saved(path, number, values))
                 continue
             value = schedulers.agreed(values, members, self._refusal(path, values, number))
             picked.append(copy.deepcopy(value) if members[0] in used else value)
             used.add(members[0])
         return picked
 
-    def _not_saved(self, path: str, number: int) -> Any:
+    def _not_saved(self, path: str, number: int, values: Sequence[Any]) -> Any:
+        """For a group whose parameters are all frozen."""
         key = path.rpartition(".")[2]
         if key == "lr_lambdas":
             return None
         own = self.target.settings[number]
         found = next((own[name] for name in _FROM_SETTINGS.get(key, ()) if name in own), None)
-        if found is None:
-            raise InvalidArgument(
-                f"the scheduler's {path} has no value for the optimizer's group {number}, whose parameters are frozen and not in the "
-                "checkpoint; leave them out of the optimizer"
-            )
-        return found.clone() if isinstance(found, torch.Tensor) else found
+        return copy.deepcopy(values[0] if found is None else found)
 
     def _refusal(self, path: str, values: Sequence[Any], number: int) -> Callable[[int, int], str]:
         return lambda one, odd: self._differ(f"the scheduler's {path}", one, odd, (values[one], values[odd]), number)

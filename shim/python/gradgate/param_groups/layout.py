@@ -50,8 +50,14 @@ class Layout:
         """Parameters that are frozen; where there are no tensors to ask, those without state beside others that have some."""
         if self.flat_tensors is not None:
             return frozenset(key for key, tensor in zip(self.flat, self.flat_tensors, strict=True) if not tensor.requires_grad)
-        without = frozenset(key for key in self.flat if not self.state.get(key))
+        keeping = [keys for keys, group in zip(self.keys, self.settings, strict=True) if group.get("momentum") != 0]  # SGD has none then
+        without = frozenset(key for keys in keeping for key in keys if not self.stepped(key))
         return without if len(without) < len(self.flat) else frozenset()
+
+    def stepped(self, key: Hashable) -> bool:
+        """Whether there is state of a step. Adagrad makes state for what is never stepped, too."""
+        held = self.state.get(key)
+        return bool(held) and not (isinstance(held, Mapping) and "step" in held and float(held["step"]) == 0)
 
     def without_idle(self) -> Layout:
         return self._of([[place for place, key in enumerate(keys) if key not in self.idle] for keys in self.keys])

@@ -111,16 +111,16 @@ def _by_origin(saved: Layout, target: Layout) -> Found | None:
 
 
 def _origins(target: Layout) -> list[origin.Origin]:
-    return origin.of(target.flat_tensors) if target.flat_tensors else []
+    return origin.of(target.tensors) if target.tensors else []
 
 
-def _as_given(target: Layout) -> Layout:
-    """A group for each parameter, in the order before merge(), where that is known for sure."""
-    orders = {known.order for known in _origins(target)}
+def _as_given(target: Layout) -> tuple[Layout, bool]:
+    """A group for each parameter, in the order before merge(), and whether that is known; else as it stands."""
+    orders = {known.order for known in _origins(target) if set(known.sizes) == {1}}
     if len(orders) != 1:
-        return target
+        return target, False
     places = sorted(range(len(target.flat)), key=orders.pop().__getitem__)
-    return target.singles(places)
+    return target.singles(places), True
 
 
 def _by_settings(saved: Layout, target: Layout, ignore: Collection[str]) -> Found:
@@ -139,7 +139,7 @@ def _by_settings(saved: Layout, target: Layout, ignore: Collection[str]) -> Foun
                 *(len(side.flat) - len(used.flat), what),
                 extra={"reason": "frozen_assumed"},
             )
-    saved, used = fitting[0], _as_given(fitting[1])
+    saved, (used, known) = fitting[0], _as_given(fitting[1])
     in_target = ignore
     ours, theirs = saved.merged(ignore), used.merged(ignore)
     if ours.sizes != theirs.sizes:  # what the target alone has, as names, cannot have kept the saved groups apart
@@ -151,7 +151,7 @@ def _by_settings(saved: Layout, target: Layout, ignore: Collection[str]) -> Foun
             f"{len(theirs.sizes)} of {listed([*map(str, theirs.sizes)])}, so which is which cannot be told; {GIVE_ORDER}"
         )
     for side, ignored, what in ((saved, ignore, "the checkpoint's"), (used, in_target, "the optimizer's")):
-        parts = settings.partition(side.settings, ignored) if side.tensors is None else []
+        parts = settings.partition(side.settings, ignored) if side is saved or not known else []
         joined = next((part for part in parts if len(part) > 1 and any(side.sizes[index] > 1 for index in part)), None)
         if joined is not None:
             raise InvalidArgument(
@@ -192,7 +192,7 @@ def _check_same_order(saved: Layout, target: Layout, ignore: Collection[str]) ->
 def _check_nothing_is_lost(saved: Layout, found: Found) -> None:
     kept = set(found)
     names = dict(zip(saved.flat, saved.flat_names or [], strict=False))
-    left = [str(names.get(key, f"parameter {key}")) for key in saved.flat if key not in kept and saved.state.get(key)]
+    left = [str(names.get(key, f"parameter {key}")) for key in saved.flat if key not in kept and saved.stepped(key)]
     if left:
         raise InvalidArgument(
             f"the checkpoint holds state for {listed(left)}, which the optimizer does not have: is it frozen now? "

@@ -175,11 +175,20 @@ def combine(
     for part in parts:
         lost = {key for index in part for key in settings.differing(old[part[0]], old[index], ())}
         held.append({key: value for key, value in old[part[0]].items() if key not in lost})
-    merged = Merged(
-        [[member for index in part for member in own[index]] for part in parts], held, kept, old, compared, parts, frozen, repeated
-    )
+    joined = [_joined([own[index] for index in part]) for part in parts]
+    merged = Merged(joined, held, kept, old, compared, parts, frozen, repeated)
     _check_unchanged(merged, ignore)
     return merged
+
+
+def _joined(groups: list[list[Member]]) -> list[Member]:
+    """In their order; of merged groups, in the order that merging them at once would have given."""
+    members = [member for group in groups for member in group]
+    known = origin.of([[member.tensor for member in group] for group in groups]) if len(groups) > 1 else []
+    orders = {one.order for one in known if set(one.sizes) == {1}}
+    if len(orders) != 1 or all(len(group) == 1 for group in groups):
+        return members
+    return [member for _, member in sorted(zip(orders.pop(), members, strict=True), key=lambda pair: pair[0])]
 
 
 def _kind(tensor: torch.Tensor) -> str:

@@ -33,12 +33,16 @@ def _check(optimizer: Any, per_group: Collection[str] | None) -> None:
             )
 
 
-def _check_shared_tensors(groups: list[dict[str, Any]]) -> None:
-    """A scheduler writes into such a tensor once for each group that has it."""
+def _check_shared_tensors(groups: list[dict[str, Any]], live: schedulers.Live) -> None:
+    """A scheduler writes into such a tensor once for each group that has it: all the same, or the last one stays."""
     owner: dict[int, int] = {}
+    held = live.settings()
+    harmless = live.writes_at_once()
     for index, group in enumerate(groups):
         for key, value in settings.of_group(group).items():
-            if isinstance(value, torch.Tensor) and owner.setdefault(id(value), index) != index:
+            if not isinstance(value, torch.Tensor) or owner.setdefault(id(value), index) == index:
+                continue
+            if not harmless or settings.differing(held[owner[id(value)]], held[index], ()):
                 raise InvalidArgument(
                     f"groups {owner[id(value)]} and {index} share one tensor as {key}, into which the scheduler writes once for each: "
                     f"merging would change what it becomes; give each group its own ({key}.clone()) before the scheduler is made"
@@ -75,7 +79,7 @@ def merge_optimizer(
     groups = optimizer.param_groups
     live = schedulers.Live(optimizer, given, per_group)
     if live.names:
-        _check_shared_tensors(groups)
+        _check_shared_tensors(groups, live)
     members = [member for index, group in enumerate(groups) for member in merging.members_of(index, group)]
     out = {
         id(held.tensor) for held in members if frozen == "exclude" and not held.tensor.requires_grad and held.tensor not in optimizer.state

@@ -41,13 +41,24 @@ def _known(tensor: torch.Tensor) -> list[tuple[str, int, tuple[int, ...]]]:
     return getattr(tensor, _ATTRIBUTE, [])
 
 
-def of(tensors: Sequence[torch.Tensor]) -> list[Origin]:
-    """Of each merge that all of them went through, the latest first; the same origin once."""
+def of(groups: Sequence[Sequence[torch.Tensor]]) -> list[Origin]:
+    """Of each merge that all tensors went through and that can have made these groups, the latest first; the same origin once.
+
+    A merge leaves each group's tensors in the order in which it was given them, and the groups in that of their first ones.
+    """
+    tensors = [tensor for group in groups for tensor in group]
     places = [{name: place for name, place, _ in _known(tensor)} for tensor in tensors]
     if not places:
         return []
     common = [(name, sizes) for name, _, sizes in reversed(_known(tensors[0])) if all(name in known for known in places)]
-    return list(dict.fromkeys(Origin(tuple(known[name] for known in places), sizes) for name, sizes in common))
+    found = dict.fromkeys(Origin(tuple(known[name] for known in places), sizes) for name, sizes in common)
+    return [one for one in found if _made_by(one.order, [len(group) for group in groups])]
+
+
+def _made_by(order: Sequence[int], sizes: Sequence[int]) -> bool:
+    places = iter(order)
+    groups = [[next(places) for _ in range(size)] for size in sizes if size]
+    return all(group == sorted(group) for group in groups) and groups == sorted(groups)
 
 
 def forget(tensors: Sequence[torch.Tensor]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ..errors import InvalidArgument
 from . import settings
@@ -101,6 +101,7 @@ class Live:
         self.names: list[str] = []
         self.lists: list[tuple[dict[str, Any], str, str]] = []  # attributes of the holder, key, how to call it
         self._seen: set[int] = set()
+        self.schedulers: list[object] = []
         for scheduler in given:
             if not hasattr(scheduler, "optimizer") or not self._belongs(scheduler):
                 raise InvalidArgument(
@@ -123,11 +124,11 @@ class Live:
                 if issubclass(type(held), LRScheduler) and "optimizer" in vars(held) and self._belongs(held)
             ]
 
+        if not given and gc.get_freeze_count() and "_wrapped_by_lr_sched" in vars(vars(self.optimizer).get("step", self)):
+            raise InvalidArgument(
+                "a scheduler was made for this optimizer, and gc.freeze() hides such: give merge_optimizer its schedulers"
+            )
         if not found():
-            if not given and gc.get_freeze_count() and "_wrapped_by_lr_sched" in vars(vars(self.optimizer).get("step", self)):
-                raise InvalidArgument(
-                    "a scheduler was made for this optimizer, and gc.freeze() hides it: give merge_optimizer the scheduler"
-                )
             return []
         gc.collect()
         schedulers = found()
@@ -138,6 +139,7 @@ class Live:
         if id(scheduler) in self._seen:
             return
         self._seen.add(id(scheduler))
+        self.schedulers.append(scheduler)
         attributes = vars(scheduler)
         for key, value in attributes.items():
             if key in PER_GROUP or key in (self.per_group or ()):
@@ -163,6 +165,10 @@ class Live:
         if type(scheduler).__module__.partition(".")[0] == "torch" or key in OTHER_LISTS:
             return False
         return _length(value) == len(self.groups) > 1 and not any(isinstance(held, LRScheduler) for held in value)  # type: ignore[attr-defined]
+
+    def writes_at_once(self) -> bool:
+        """Whether all of them work out the new rates of all groups before they set one, as torch's do but for one."""
+        return all(type(held).__module__.startswith("torch.optim") and not isinstance(held, ReduceLROnPlateau) for held in self.schedulers)
 
     def settings(self) -> list[dict[str, Any]]:
         """By group, what the schedulers hold for it: groups that differ in this will differ later."""
@@ -191,7 +197,8 @@ def _like(old: list[Any] | tuple[Any, ...], values: list[Any]) -> list[Any] | tu
 
 def looks_per_group(holder: object, count: int, known: Collection[str]) -> str | None:
     """An attribute that has as many entries as there are groups."""
-    return next((key for key, value in vars(holder).items() if key not in known and _length(value) == count > 1), None)
+    own = {key: value for key, value in vars(holder).items() if key not in known and not key.startswith(("_optimizer_", "_hook"))}
+    return next((key for key, value in own.items() if not isinstance(value, tuple) and _length(value) == count > 1), None)
 
 
 def agreed(values: Sequence[Any], members: Sequence[int], refusal: Callable[[int, int], str]) -> Any:

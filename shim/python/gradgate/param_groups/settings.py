@@ -28,7 +28,10 @@ def of_group(group: Mapping[str, Any]) -> dict[str, Any]:
 def tensor_fingerprint(value: torch.Tensor) -> Hashable:
     if value.requires_grad:  # its value is about to be learnt
         return ("tensor", id(value))
-    held = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    try:
+        held = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    except (RuntimeError, NotImplementedError):  # sparse, meta, quantized: not bytes in a row
+        return ("tensor", id(value))
     return ("tensor", str(value.dtype), str(value.device), tuple(value.shape), held.numpy().tobytes())
 
 
