@@ -15,39 +15,41 @@ ACCUMULATE = 4
 LOOPS = {"automatic": 1, "manual": ACCUMULATE, "toggled": 1}
 
 
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    if importlib.util.find_spec("lightning") is None:
-        pytest.skip("lightning is not installed: gradgate run is not tried on its trainer")
-    with Nursery() as one:
-        yield one
-
-
 class Fits:
     """Each fit once."""
 
-    def __init__(self, nursery: Nursery) -> None:
+    def __init__(self, nursery: Nursery, script: str) -> None:
         self._nursery = nursery
+        self._script = str(SCRIPTS / script)
         self._done: dict[tuple[str, str], tuple[list[Any], Any]] = {}
 
-    def __call__(self, loop: str, how: str) -> tuple[list[Any], Any]:
+    def __call__(self, what: str, how: str, ranks: int = 2) -> tuple[list[Any], Any]:
         """What each rank told, and gradgate's figures of the one attachment."""
-        if (loop, how) not in self._done:
-            done = self._nursery.run([str(SCRIPTS / "lightning_fit.py"), "{folder}", loop], how=how, timeout_s=120)
-            assert done.statuses == [0, 0], done
-            told = [json.loads((done.folder / f"{rank}.json").read_text()) for rank in range(2)]
+        if (what, how) not in self._done:
+            done = self._nursery.run([self._script, "{folder}", what], how=how, ranks=ranks, timeout_s=120)
+            assert done.statuses == [0] * ranks, done
+            told = [json.loads((done.folder / f"{rank}.json").read_text()) for rank in range(ranks)]
             figures = None
             if how != "plain":
                 assert done.report is not None and not done.report["left_alone"], done
                 [figures] = done.report["observed"]
-                assert not figures["given_up"] and not figures["told"], done
-            self._done[loop, how] = told, figures
-        return self._done[loop, how]
+                assert not figures["given_up"], done
+                assert set(figures["told"]) <= {"gloo_sums_average"}, done
+            self._done[what, how] = told, figures
+        return self._done[what, how]
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as one:
+        yield one
 
 
 @pytest.fixture(scope="module")
 def fits(nursery: Nursery) -> Fits:
-    return Fits(nursery)
+    if importlib.util.find_spec("lightning") is None:
+        pytest.skip("lightning is not installed: gradgate run is not tried on its trainer")
+    return Fits(nursery, "lightning_fit.py")
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -79,3 +81,28 @@ class TestLightning:
         assert figures["late"] == figures["reductions"] == figures["windows"]
         # The gradients, and the ballot.
         assert enforced[0]["collectives"]["all_reduce"] == 2 * enforced[0]["steps"]
+
+
+@pytest.fixture(scope="module")
+def suppressing(nursery: Nursery) -> Fits:
+    return Fits(nursery, "suppressing_fit.py")
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "ranks", "each"),
+    [
+        ("fsdp2", 2, {"reduce_scatter": 1}),
+        ("hsdp", 4, {"reduce_scatter": 1, "all_reduce": 1}),
+        ("fsdp1", 2, {"reduce_scatter": 1}),
+        ("ddp", 2, {"all_reduce": 1}),
+    ],
+)
+def test_enforce_never_reduces_more_than_the_script(suppressing: Fits, wrapper: str, ranks: int, each: dict[str, int]) -> None:
+    """Where it reduces once a window by itself: with little memory gradgate would rather reduce in each micro-step."""
+    plain, _ = suppressing(wrapper, "plain", ranks)
+    enforced, figures = suppressing(wrapper, "enforce", ranks)
+    assert [rank["parameters"] for rank in enforced] == [rank["parameters"] for rank in plain]
+    assert {operation: plain[0]["collectives"].get(operation) for operation in each} == {o: count * 3 for o, count in each.items()}
+    assert figures["window_sizes"] == {"4": 3}
+    assert figures["wasted"] == 0
+    assert figures["gradient_collectives"] == 3 * sum(each.values())

@@ -14,9 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from .adapters.base import Adapter
     from .window import Window
 
 BY_COUNT, NOT_LAST, LAST = 0, 1, 2
+
+
+def _yielding(adapter: Adapter) -> Callable[[Plan], None]:
+    def arm(plan: Plan) -> None:
+        if plan is Plan.ACCUMULATE or not adapter.suppressed():
+            adapter.arm(plan)
+
+    return arm
 
 
 class MicroStep:
@@ -26,11 +35,15 @@ class MicroStep:
         self._window = window
         self._begin = window.begin
         self._end = window.end
-        self._arms = tuple(adapter.arm for adapter in window.adapters)
+        self._arms: tuple[Callable[[Plan], None], ...] = tuple(adapter.arm for adapter in window.adapters)
         self._disarms = tuple(window.job.disarm(adapter) for adapter in window.adapters)
         self.open_plan = Plan.ACCUMULATE
         self.last = BY_COUNT
         self.items: int | None = None
+
+    def yield_to_script(self) -> None:
+        """From here on a wrapper that the script keeps from reducing is left so, where the plan is to reduce."""
+        self._arms = tuple(map(_yielding, self._window.adapters))
 
     def refuse(self, begin: Callable[[int], int]) -> None:
         """From here on entering calls `begin`, which raises."""

@@ -115,6 +115,10 @@ class Adapter:
         """Why the next micro-step cannot be suppressed whatever the plan (DDP's static graph before its first reduction)."""
         return None
 
+    def suppressed(self) -> bool:
+        """Whether the script has switched off by itself what shards would be reduced in: asked before arm, where it is to have its way."""
+        return False
+
     def reduced(self) -> bool | None:
         """After the backward of a micro-step armed with REDUCE: whether this wrapper reduced in it. None: it cannot tell, and the
         caller asks the tap."""

@@ -132,6 +132,9 @@ class Fsdp1(Adapter):
             names = ", ".join(name for state in left for name in private.names(state))
             raise Unreduced(f"FSDP1 of torch {torch.__version__} has left the gradients of {names} unreduced; use another mode or torch")
 
+    def suppressed(self) -> bool:
+        return not self.module._sync_gradients
+
     def reduced(self) -> bool | None:
         """False also if the window's last micro-step did not use a part that the window used: late() reduces what is left."""
         return False if self._suppressed else None

@@ -147,6 +147,9 @@ class Fsdp2(Adapter):
         finally:
             self.disarm()
 
+    def suppressed(self) -> bool:
+        return not self._first.reduce_grads
+
     def reduced(self) -> bool:
         """A root reduces all of its groups that the window used, or, if the loss did not depend on it, none: late() then can."""
         return self._partials.reductions > 0 or not self._probes

@@ -58,6 +58,7 @@ class Implicit:
         self._busy_before = 0
         self._roles = [role for role in Role if sync.window.job.roles & (1 << role) and role is not Role.OTHER]
         self._window.leave = self._leave_if_ran
+        sync.window.job.micro_step.yield_to_script()
         backwards.count()
         self._handles = [root.register_forward_pre_hook(self._guarded(self._forward), prepend=True) for root in roots]
         self._handles += [root.register_forward_hook(self._guarded(self._forwarded)) for root in roots]
