@@ -1,25 +1,32 @@
 """Inside a script's process: waits for the end of the first optimizer step, attaches what it finds, and reports when the process ends.
 
-Whatever goes wrong leaves the script alone, and is told at the end. With GRADGATE=audit nothing is suppressed, no collective is added,
-and the ranks agree on nothing after the handshake.
+    first step ──► counted ──────────────────────────────────────────► report      GRADGATE=audit
+    first step ──► counted for a window ── reduced too often ──► enforced ──► report      GRADGATE=enforce
+                                        ├─ reduced once ───────► counted ───► report
+                                        └─ never reduced ──────► left alone
+
+Whatever goes wrong while counting leaves the script alone, and is told at the end: nothing is suppressed then, no collective is added, and
+the ranks agree on nothing after the handshake. What is enforced guards every optimizer of its models, those made later too.
 """
 
 from __future__ import annotations
 
 import atexit
-import functools
+import contextlib
 import os
 import threading
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from . import report
 from .tally import Tally
 
+AUDIT, ENFORCE = "audit", "enforce"
 _observer: Observer | None = None
 
 
@@ -27,23 +34,44 @@ def install() -> None:
     """Called when torch has been imported."""
     global _observer  # noqa: PLW0603 - one per process, as torch's hooks are
     if _observer is None:
-        _observer = Observer(enforcing=os.environ.get("GRADGATE") == "enforce")
+        _observer = Observer(enforcing=os.environ.get("GRADGATE") == ENFORCE)
 
 
 class Observed:
-    """One attachment: what it drives and what it has counted."""
+    """What is attached together, and what it has counted. `before`: its reductions per window while it was only counted."""
 
-    def __init__(self, models: list[torch.nn.Module], optimizers: list[torch.optim.Optimizer], kinds: list[str]) -> None:
-        self.models = [type(model).__name__ for model in models]
-        self.optimizers = [type(optimizer).__name__ for optimizer in optimizers]
+    def __init__(self, models: list[torch.nn.Module], optimizers: list[torch.optim.Optimizer], kinds: list[str], group: Any) -> None:
+        self.models = models
+        self.optimizers = optimizers
         self.kinds = kinds
+        self.group = group
+        self.how = AUDIT
+        self.before: float | None = None
+        self.judged = False
+        self.given_up = ""  # why it counts no more
         self.tally = Tally()
         self.sync: Any = None
         self.implicit: Any = None
-        self.given_up = ""  # why it counts no more
 
-    def stepped(self) -> None:
-        """An optimizer has stepped, and nothing guards it."""
+    def attach(self, how: str) -> None:
+        """Collective."""
+        from .. import attachment, options  # noqa: PLC0415 - a process that never steps does without
+        from .implicit import Implicit  # noqa: PLC0415
+
+        self.how, self.tally = how, Tally()
+        chosen = options.check("observe", **_options(self.group))
+        with _enforcement(how):
+            self.sync = attachment.attach_all(self.models, self.optimizers, self.group, chosen, votes=how == ENFORCE)
+        self.implicit = Implicit(self.sync, self.tally, _raised if how == ENFORCE else self.give_up)
+
+    def detach(self) -> None:
+        self.implicit.close()
+        if self.sync.window.inside:
+            self.sync.leave(RuntimeError("detached"), None)
+        self.sync.close()
+
+    def ended(self) -> None:
+        """An optimizer has stepped, or would have, and nothing guards it: the window is over."""
         window = self.sync.window
         if window.leave is not None:
             window.leave()
@@ -52,12 +80,9 @@ class Observed:
             window.publish(stepped=True)
 
     def give_up(self, error: Exception) -> None:
-        if self.given_up:
-            return
-        self.given_up = f"{type(error).__name__}: {error}"
-        self.implicit.close()
-        self.sync.window.inside = False
-        self.sync.close()
+        if not self.given_up:
+            self.given_up = f"{type(error).__name__}: {error}"
+            self.detach()
 
 
 class Observer:
@@ -71,82 +96,151 @@ class Observer:
         self.left_alone: dict[str, None] = {}  # why
         self._of: dict[int, Observed | None] = {}  # by optimizer
         self._kept: list[torch.optim.Optimizer] = []  # so that their ids stay theirs
-        self._meeting = threading.local()
+        self._busy = threading.local()
+        register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
+        self._watch_scaler()
         atexit.register(self._at_exit)
 
-    def _after_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if id(optimizer) not in self._of:
-            self._first_step(optimizer)
-            return
-        one = self._of[id(optimizer)]
-        if one is None or one.given_up or self.enforcing:  # else its guards have done it
+    def _watch_scaler(self) -> None:
+        """A scaler that skips its optimizer's step ends the window as well."""
+        scaler = torch.amp.GradScaler
+        original = scaler.step
+
+        def step(this: Any, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+            result = original(this, optimizer, *args, **kwargs)
+            self._window_ended(optimizer)
+            return result
+
+        scaler.step = step  # type: ignore[method-assign,assignment]
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        one = self._of.get(id(optimizer))
+        if one is None and self.enforcing and id(optimizer) not in self._of:
+            return self._guard_newcomer(optimizer, args, kwargs)
+        if one is None or one.how == ENFORCE:
+            return None
+        # An optimizer that evaluates the loss itself needs each of its evaluations reduced.
+        place = next((at for at, held in enumerate(args) if callable(held) and not isinstance(held, torch.optim.Optimizer)), None)
+        closure = args[place] if place is not None else kwargs.get("closure")
+        if closure is None:
+            return None
+
+        def counted() -> Any:
+            loss = closure()
+            self._window_ended(optimizer)
+            return loss
+
+        return ((*args[:place], counted, *args[place + 1 :]), kwargs) if place is not None else (args, {**kwargs, "closure": counted})
+
+    def _guard_newcomer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        """One that was made after its model had been attached steps on gradients that nobody has reduced yet."""
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for one in self.observed:
+            if one.how == ENFORCE and held & {id(p) for p in one.sync.window.job.parameters}:
+                self._know([optimizer], one)
+                return one.sync.window.job.guards.add(optimizer, args, kwargs)
+        return None
+
+    def _window_ended(self, optimizer: torch.optim.Optimizer) -> None:
+        one = self._of.get(id(optimizer))
+        if one is None or one.given_up or one.how == ENFORCE:  # else its guards have done it
             return
         try:
-            one.stepped()
+            one.ended()
         except Exception as error:
             one.give_up(error)
 
-    def _first_step(self, optimizer: torch.optim.Optimizer) -> None:
-        if getattr(self._meeting, "now", False):
+    def _after_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        if getattr(self._busy, "now", False):
             return
-        self._meeting.now = True
+        self._window_ended(optimizer)
+        one = self._of.get(id(optimizer))
+        judging = one is not None and self.enforcing and not one.judged and not one.given_up
+        if id(optimizer) in self._of and not judging:
+            return
+        self._busy.now = True
         try:
-            self._know([optimizer], None)
-            self._meet(optimizer)
+            if one is not None:
+                self._judge(one)
+            else:
+                self._know([optimizer], None)
+                self._meet(optimizer)
         except Exception as error:
             self.left_alone[f"{type(error).__name__}: {error}"] = None
         finally:
-            self._meeting.now = False
+            self._busy.now = False
+
+    def _judge(self, one: Observed) -> None:
+        """After a window that was only counted."""
+        one.tally.end()
+        if not one.tally.windows:
+            return
+        one.judged = True
+        if not one.tally.wasted and not one.tally.unreduced:
+            return  # nothing to mend: in its own backward the reduction overlaps
+        one.detach()
+        self.observed.remove(one)
+        self._know(one.optimizers, None)
+        if one.tally.unreduced:
+            why = "whose first window reduced nothing: local SGD, or an optimizer that reduces by itself"
+            self.left_alone[f"{type(one.optimizers[0]).__name__}, {why}"] = None
+            return
+        one.before = one.tally.reductions / one.tally.windows
+        one.attach(ENFORCE)
+        self._know(one.optimizers, one)
+        self.observed.append(one)
 
     def _know(self, optimizers: list[torch.optim.Optimizer], one: Observed | None) -> None:
         self._kept += optimizers
         self._of.update((id(optimizer), one) for optimizer in optimizers)
 
     def _meet(self, optimizer: torch.optim.Optimizer) -> None:
-        from .. import adapters, attachment, options  # noqa: PLC0415 - a process that never steps does without
+        from .. import adapters  # noqa: PLC0415
         from . import found  # noqa: PLC0415
-        from .implicit import Implicit  # noqa: PLC0415
 
         distributed = torch.distributed
         if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
             self.left_alone["one process, whose gradients are reduced with nobody"] = None
             return
         models = found.models_of({id(p) for group in optimizer.param_groups for p in group["params"]})
+        optimizers = found.optimizers_of(models, optimizer)
+        others = found.others_of(models, optimizers)
+        if others and not self.enforcing:
+            optimizers += others
+            models = found.models_of({id(p) for one in optimizers for group in one.param_groups for p in group["params"]})
         wrapped = [(model, *adapters.discover(model)) for model in models]
         reducing = [adapter for _, held, _ in wrapped for adapter in held]
-        name = type(optimizer).__name__
-        if not reducing:
-            names = ", ".join(type(model).__name__ for model in models) or "parameters of no module"
-            self.left_alone[f"{name} trains {names}, which neither DDP nor FSDP wraps: the script reduces in a way of its own"] = None
-            return
-        optimizers = found.optimizers_of(models, optimizer)
-        if self.observed:
-            self.left_alone[f"{name} of {type(reducing[0].module).__name__}, which began to step after others"] = None
-            return
-        others = found.others_of(models, optimizers)
-        if others and self.enforcing:
+        why = self._reason_to_leave(optimizers, others, wrapped, reducing)
+        if why:
             self._know(others, None)
-            self.left_alone["models that step in turns: attach them together by hand: gradgate.attach([a, b], [oa, ob], …)"] = None
-            return
-        if others:
-            models = found.models_of({id(p) for one in (*optimizers, *others) for group in one.param_groups for p in group["params"]})
-            wrapped = [(model, *adapters.discover(model)) for model in models]
-            reducing = [adapter for _, held, _ in wrapped for adapter in held]
-            optimizers += others
-        trained = {id(p) for one in optimizers for group in one.param_groups for p in group["params"]}
-        outside = [name for _, _, strays in wrapped for name, p in strays if p.requires_grad and id(p) in trained]
-        if outside and self.enforcing:
-            self.left_alone[f"{name} trains {outside[0]} and {len(outside) - 1} more parameters outside every wrapper"] = None
+            self.left_alone[why] = None
             return
         groups = {group.process_group.group_name: group.process_group for adapter in reducing for group in adapter.groups()}
         group = next(iter(groups.values())) if len(groups) == 1 else distributed.group.WORLD
-        one = Observed(models, optimizers, sorted({adapter.kind for adapter in reducing}))
-        chosen = options.check("observe", **_options(group))
-        one.sync = attachment.attach_all([model for model, held, _ in wrapped if held], optimizers, group, chosen, votes=self.enforcing)
-        one.implicit = Implicit(one.sync, one.tally, _raised if self.enforcing else one.give_up)
+        one = Observed([model for model, held, _ in wrapped if held], optimizers, sorted({adapter.kind for adapter in reducing}), group)
+        one.attach(AUDIT)
         self._know(optimizers, one)
         self.observed.append(one)
+
+    def _reason_to_leave(self, optimizers: list[Any], others: list[Any], wrapped: list[Any], reducing: list[Any]) -> str:
+        name = type(optimizers[0]).__name__
+        if not reducing:
+            names = ", ".join(type(model).__name__ for model, _, _ in wrapped) or "parameters of no module"
+            return f"{name} trains {names}, which neither DDP nor FSDP wraps: the script reduces in a way of its own"
+        if self.observed:
+            return f"{name} of {type(reducing[0].module).__name__}, which began to step after others"
+        if not self.enforcing:
+            return ""
+        trained = {id(p) for one in optimizers for group in one.param_groups for p in group["params"]}
+        outside = [name for _, _, strays in wrapped for name, p in strays if p.requires_grad and id(p) in trained]
+        if outside:
+            return f"{name} trains {outside[0]} and {len(outside) - 1} more parameters outside every wrapper"
+        if others:
+            return "models that step in turns: attach them together by hand: gradgate.attach([a, b], [oa, ob], …)"
+        if any(getattr(adapter.module, "static_graph", False) for adapter in reducing):
+            return "DDP(static_graph=True) cannot reduce late once it has reduced: attach by hand before the first forward"
+        return ""
 
     def _at_exit(self) -> None:
         if os.getpid() == self.pid:  # not in a forked child that ends as its parent would
@@ -157,9 +251,15 @@ def _raised(error: Exception) -> None:
     raise error
 
 
-@functools.cache
-def _mode() -> str:
-    return os.environ.get("GRADGATE_RUN_MODE", "auto")
+@contextlib.contextmanager
+def _enforcement(how: str) -> Iterator[None]:
+    """What an attachment made now will do."""
+    before = os.environ["GRADGATE"]
+    os.environ["GRADGATE"] = how
+    try:
+        yield
+    finally:
+        os.environ["GRADGATE"] = before
 
 
 def _options(group: Any) -> dict[str, Any]:
@@ -167,7 +267,7 @@ def _options(group: Any) -> dict[str, Any]:
     backend = torch.distributed.get_backend(group)
     timeout = torch.distributed.distributed_c10d._get_default_timeout(backend) or timedelta(minutes=30)
     return {
-        **{"mode": _mode(), "windows": "equal", "uneven": "stop", "divide": "world", "bucket_mb": None, "wire": None},
-        **{"keep_params": None, "strict": False, "job": None, "parity_every": 0},
+        **{"mode": os.environ.get("GRADGATE_RUN_MODE", "auto"), "windows": "equal", "uneven": "stop", "divide": "world"},
+        **{"bucket_mb": None, "wire": None, "keep_params": None, "strict": False, "job": None, "parity_every": 0},
         **{"deadline_s": timeout.total_seconds(), "handshake_deadline_s": 60.0},
     }

@@ -31,8 +31,8 @@ def of(one: Observed) -> dict[str, Any]:
     other = {op: count - stats["gradient"].get(op, 0) - stats["ours"].get(op, 0) for op, count in stats["collectives"].items()}
     enforced = stats["enforcement"] == "enforce"
     return {
-        "model": one.models,
-        "optimizer": one.optimizers,
+        "model": [type(model).__name__ for model in one.models],
+        "optimizer": [type(optimizer).__name__ for optimizer in one.optimizers],
         "wrappers": one.kinds,
         "enforcement": stats["enforcement"],
         "windows": windows,
@@ -45,6 +45,7 @@ def of(one: Observed) -> dict[str, Any]:
         "late": stats["late"],
         "suppressed": stats["suppressed"],
         "mode": stats["mode"],
+        "before": one.before,
         "busy_ns": tally.busy_ns,
         "wasted_ns": tally.wasted_ns,
         "given_up": one.given_up,
@@ -71,7 +72,7 @@ def _page(figures: dict[str, Any]) -> list[str]:
     places = ", ".join(f"{place}: {count}" for place, count in figures["reducing_micro_steps"].items()) or "none"
     verdict = f"{each:.2f} reductions per optimizer step, where {least} is enough"
     if figures["enforcement"] == "enforce":
-        verdict = f"{each:.2f} reductions per optimizer step, mode {figures['mode']}"
+        verdict = f"{each:.2f} reductions per optimizer step instead of {figures['before']:.2f}, mode {figures['mode']}"
     elif figures["unreduced"]:
         verdict = f"{figures['unreduced']} of {windows} optimizer steps used gradients that no micro-step before them had reduced"
     elif not figures["wasted"]:
@@ -101,6 +102,8 @@ def _page(figures: dict[str, Any]) -> list[str]:
         lines.append("  collectives cannot be counted in this process; the figures above are not to be trusted")
     if figures["wasted"] and figures["enforcement"] != "enforce":
         lines.append("  to mend it: gradgate run --enforce, or sync = gradgate.attach(model, optimizer, accumulate=…) in the script")
+    if figures["wasted"] and figures["enforcement"] == "enforce" and figures["mode"] != "window":
+        lines.append("  mode auto defers what is known to fit in memory; gradgate run --enforce --mode window defers all, held unsharded")
     return lines
 
 
