@@ -1,6 +1,6 @@
 """Fits a small module with Lightning's trainer, four micro-steps to a step: lightning_fit.py FOLDER LOOP
 
-FOLDER/RANK.json is {parameters: hash, collectives: {operation: count} after the first window, steps: in which they ran}. Sums are exact:
+FOLDER/RANK.json is {parameters: hash, collectives: {operation: count} in the windows from COUNTED on, steps: of these}. Sums are exact:
 small whole numbers in float64, and a step size that is a power of two.
 """
 
@@ -22,7 +22,7 @@ import lightning.pytorch as lightning  # noqa: E402
 import profiler  # noqa: E402
 import torch  # noqa: E402
 
-ACCUMULATE, WINDOWS = 4, 4
+ACCUMULATE, WINDOWS, COUNTED = 4, 5, 2
 
 
 class Module(lightning.LightningModule):
@@ -35,7 +35,7 @@ class Module(lightning.LightningModule):
         self.weight = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.0, 3.0], dtype=torch.float64))
 
     def _loss(self, x: torch.Tensor) -> torch.Tensor:
-        return (x @ self.weight).square().sum()
+        return (x @ self.weight).sum()
 
     def training_step(self, x: torch.Tensor, number: int) -> torch.Tensor:
         loss = self._loss(x)
@@ -57,10 +57,10 @@ class Module(lightning.LightningModule):
 
 
 class Count(lightning.Callback):
-    """Of all windows but the first, in which torch builds its buckets anew."""
+    """By then torch has built its buckets, and gradgate has found what it drives."""
 
     def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, number: int) -> None:
-        if number == ACCUMULATE:
+        if number == ACCUMULATE * COUNTED:
             self.first = trainer.global_step
             self.profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
             self.profile.start()

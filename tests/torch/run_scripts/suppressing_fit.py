@@ -1,7 +1,8 @@
-"""Trains by hand-written accumulation that reduces in the last of four micro-steps alone: suppressing_fit.py FOLDER WRAPPER
+"""Trains by hand-written accumulation that reduces in the last two of four micro-steps: suppressing_fit.py FOLDER WRAPPER
 
-WRAPPER is fsdp2, hsdp, fsdp1 or ddp. FOLDER/RANK.json is {parameters: hash, collectives: {operation: count} after the first window}.
-Sums are exact: small whole numbers in float64, and a step size that is a power of two.
+WRAPPER is fsdp2, hsdp, fsdp1 or ddp; naive_… reduces in each, warming_… too, after steps of one micro-step. FOLDER/RANK.json is
+{parameters: hash, collectives: {operation: count} in the windows from COUNTED on}. Sums are exact: small whole numbers in float64, and a
+step size that is a power of two.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import torch.distributed as dist  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard  # noqa: E402
 
-ACCUMULATE, WINDOWS = 4, 4
+ACCUMULATE, WINDOWS, COUNTED = 4, 5, 2
 
 
 def wrapped(kind: str, model: torch.nn.Module) -> Any:
@@ -46,7 +47,8 @@ def no_sync(model: Any) -> Iterator[None]:
         model.set_requires_gradient_sync(True)
 
 
-def main(folder: str, kind: str) -> None:
+def main(folder: str, loop: str) -> None:
+    how, _, kind = loop.rpartition("_")
     dist.init_process_group("gloo")
     plain = torch.nn.Linear(4, 2, bias=False, dtype=torch.float64)
     with torch.no_grad():
@@ -56,12 +58,12 @@ def main(folder: str, kind: str) -> None:
     generator = torch.Generator().manual_seed(7 + dist.get_rank())
     profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     for window in range(WINDOWS):
-        if window == 1:
+        if window == COUNTED:
             profile.start()
-        for number in range(ACCUMULATE):
+        for number in range(1 if how == "warming" and window < COUNTED + 1 else ACCUMULATE):
             x = torch.randint(-3, 4, (2, 4), generator=generator).to(torch.float64)
-            with no_sync(model) if number < ACCUMULATE - 1 else contextlib.nullcontext():
-                (model(x).square().sum() / ACCUMULATE).backward()
+            with no_sync(model) if number < ACCUMULATE - 2 and not how else contextlib.nullcontext():
+                (model(x).sum() / ACCUMULATE).backward()
         optimizer.step()
         optimizer.zero_grad()
     profile.stop()

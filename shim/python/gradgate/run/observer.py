@@ -156,7 +156,7 @@ class Observer:
             return
         self._window_ended(optimizer)
         one = self._of.get(id(optimizer))
-        judging = one is not None and self.enforcing and not one.judged and not one.given_up
+        judging = one is not None and self.enforcing and one.how == AUDIT and not one.given_up
         if id(optimizer) in self._of and not judging:
             return
         self._busy.now = True
@@ -172,11 +172,13 @@ class Observer:
             self._busy.now = False
 
     def _judge(self, one: Observed) -> None:
-        """After a window that was only counted."""
+        """After each window that was only counted: accumulation may begin late."""
         one.tally.end()
         if not one.tally.windows:
             return
-        one.judged = True
+        first, one.judged = not one.judged, True
+        if one.tally.unreduced and not first:
+            return  # now and then it means to
         if not one.tally.wasted and not one.tally.unreduced:
             return  # nothing to mend: in its own backward the reduction overlaps
         one.detach()
