@@ -55,16 +55,14 @@ class Guards:
         _windows_of_optimizer.update((id(optimizer), window) for optimizer in optimizers)
         _windows_of_parameter.update((i, window) for i in self._ids)
 
-    def add(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        """Guards one that was made later, from the step on that it is about to do; returns what its pre-hook would."""
+    def add(self, optimizer: torch.optim.Optimizer) -> None:
+        """Guards one that was made later. To be called by a pre-hook for all optimizers: in that step its own hooks are still to run."""
         self._seen[id(optimizer)] = -1
         self._optimizers.append(optimizer)
         self._former[id(optimizer)] = optimizer.__dict__.get("zero_grad")
         optimizer.zero_grad = self._zeroing(optimizer.zero_grad)  # type: ignore[method-assign]
         _windows_of_optimizer[id(optimizer)] = self._window
-        changed = self._before_step(optimizer, args, kwargs)
         self._handles.append(optimizer.register_step_pre_hook(self._before_step))
-        return changed
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         # args[0] may be the optimizer itself: hooks get what the wrapped method was called with.

@@ -75,8 +75,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if shutil.which(command[0]) is None:
         print(f"gradgate run: {command[0]}: not found; give a program, as torchrun or python", file=sys.stderr)
         return 127
-    if options.report is not None and not Path(options.report).resolve().parent.is_dir():
-        parser.error(f"run: --report {options.report}: there is no folder {Path(options.report).resolve().parent}")
+    if options.report is not None:
+        report = Path(options.report).resolve()
+        if report.is_dir():
+            parser.error(f"run: --report {options.report}: this is a folder; give a file")
+        if not report.parent.is_dir():
+            parser.error(f"run: --report {options.report}: there is no folder {report.parent}")
     sys.stdout.flush()
     sys.stderr.flush()
     os.execvpe(command[0], command, environment(os.environ, options.how, options.mode, options.report, options.job))

@@ -115,9 +115,9 @@ class Observer:
         scaler.step = step  # type: ignore[method-assign,assignment]
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        if id(optimizer) not in self._of:
+            self._adopt(optimizer)
         one = self._of.get(id(optimizer))
-        if one is None and self.enforcing and id(optimizer) not in self._of:
-            return self._guard_newcomer(optimizer, args, kwargs)
         if one is None or one.how == ENFORCE:
             return None
         # An optimizer that evaluates the loss itself needs each of its evaluations reduced.
@@ -133,14 +133,16 @@ class Observer:
 
         return ((*args[:place], counted, *args[place + 1 :]), kwargs) if place is not None else (args, {**kwargs, "closure": counted})
 
-    def _guard_newcomer(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        """One that was made after its model had been attached steps on gradients that nobody has reduced yet."""
+    def _adopt(self, optimizer: torch.optim.Optimizer) -> None:
+        """One that was made after its model had been attached; where that is enforced, nobody has reduced yet what it steps on."""
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         for one in self.observed:
-            if one.how == ENFORCE and held & {id(p) for p in one.sync.window.job.parameters}:
+            if not one.given_up and held & {id(p) for p in one.sync.window.job.parameters}:
                 self._know([optimizer], one)
-                return one.sync.window.job.guards.add(optimizer, args, kwargs)
-        return None
+                if one.how == ENFORCE:
+                    one.sync.window.job.guards.add(optimizer)
+                else:
+                    one.optimizers.append(optimizer)
 
     def _window_ended(self, optimizer: torch.optim.Optimizer) -> None:
         one = self._of.get(id(optimizer))
