@@ -31,7 +31,7 @@ class Fits:
             told = [json.loads((done.folder / f"{rank}.json").read_text()) for rank in range(ranks)]
             figures = None
             if how != "plain":
-                assert done.report is not None and not done.report["left_alone"], done
+                assert done.report is not None and len(done.report["left_alone"]) == what.startswith("beside_"), done
                 [figures] = done.report["observed"]
                 assert not figures["given_up"], done
                 assert set(figures["told"]) <= {"gloo_sums_average"}, done
@@ -119,6 +119,15 @@ def test_enforces_what_begins_to_accumulate_later(suppressing: Fits) -> None:
     assert figures["enforcement"] == "enforce"
     assert figures["window_sizes"] == {str(ACCUMULATE): 1}
     assert figures["gradient_collectives"] == 1
+    assert [rank["parameters"] for rank in enforced] == [rank["parameters"] for rank in plain]
+
+
+def test_enforces_beside_a_model_that_nobody_wraps(suppressing: Fits) -> None:
+    plain, _ = suppressing("beside_ddp", "plain")
+    enforced, figures = suppressing("beside_ddp", "enforce")
+    assert figures["enforcement"] == "enforce"
+    assert figures["gradient_collectives"] == figures["windows"] == 3
+    assert "left alone: SGD trains Linear, which neither DDP nor FSDP wraps" in figures["page"]
     assert [rank["parameters"] for rank in enforced] == [rank["parameters"] for rank in plain]
 
 

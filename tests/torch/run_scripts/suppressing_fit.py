@@ -1,8 +1,8 @@
 """Trains by hand-written accumulation that reduces in the last two of four micro-steps: suppressing_fit.py FOLDER WRAPPER
 
-WRAPPER is fsdp2, hsdp, fsdp1 or ddp; naive_… reduces in each, warming_… too, after steps of one micro-step. FOLDER/RANK.json is
-{parameters: hash, collectives: {operation: count} in the windows from COUNTED on}. Sums are exact: small whole numbers in float64, and a
-step size that is a power of two.
+WRAPPER is fsdp2, hsdp, fsdp1 or ddp; naive_… reduces in each, warming_… too, after steps of one micro-step, and beside_… after
+a model of this rank alone has stepped. FOLDER/RANK.json is {parameters: hash, collectives: {operation: count} in the windows from COUNTED
+on}. Sums are exact: small whole numbers in float64, and a step size that is a power of two.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ def main(folder: str, loop: str) -> None:
         plain.weight.copy_(torch.arange(8).reshape(2, 4) - 3)
     model = wrapped(kind, plain)
     optimizer = torch.optim.SGD(model.parameters(), lr=2.0**-10)
+    if how == "beside":
+        alone = torch.nn.Linear(4, 1)
+        alone(torch.ones(4)).backward()
+        torch.optim.SGD(alone.parameters()).step()
     generator = torch.Generator().manual_seed(7 + dist.get_rank())
     profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     for window in range(WINDOWS):

@@ -209,7 +209,8 @@ class Observer:
             return
         models = found.models_of({id(p) for group in optimizer.param_groups for p in group["params"]})
         optimizers = found.optimizers_of(models, optimizer)
-        others = found.others_of(models, optimizers)
+        # One of a model that nobody wraps is left alone by itself.
+        others = found.others_of(models, optimizers) if any(adapters.discover(model)[0] for model in models) else []
         if others and not self.enforcing:
             optimizers += others
             models = found.models_of({id(p) for one in optimizers for group in one.param_groups for p in group["params"]})
