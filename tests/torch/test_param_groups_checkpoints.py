@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import logging
@@ -81,6 +82,11 @@ def test_resumed_run_is_the_uninterrupted_one(schedule: str, merged_first: bool,
     assert resumed.everything() == run.everything()
 
 
+def expected(schedule: str) -> tuple[s.Named, torch.optim.Optimizer]:
+    run = Run(False, schedule).train(0, END)
+    return run.named, run.optimizer
+
+
 @pytest.mark.parametrize("schedule", ["lambda", "lambdas"])
 def test_without_regrouping_torch_refuses_the_optimizer_and_takes_the_scheduler_in_silence(schedule: str) -> None:
     optimizer, schedulers, _ = Run(False, schedule).train(0, SAVED_AT).save()
@@ -88,8 +94,10 @@ def test_without_regrouping_torch_refuses_the_optimizer_and_takes_the_scheduler_
     with pytest.raises(ValueError, match="different number of parameter groups"):
         resumed.optimizer.load_state_dict(optimizer)
     resumed.schedulers[0].load_state_dict(schedulers[0])
-    with pytest.raises(ValueError, match=r"zip\(\) argument"):
+    assert len(resumed.schedulers[0].base_lrs) == len(s.SHAPES)
+    with contextlib.suppress(ValueError):  # of zip(), at the first step; older releases of torch pair rates and groups wrongly
         resumed.train(SAVED_AT, END)
+        assert s.settings_of(resumed.named, resumed.optimizer) != s.settings_of(*expected(schedule))
 
 
 @pytest.mark.parametrize("merged_first", [False, True])
