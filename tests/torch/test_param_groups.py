@@ -234,6 +234,11 @@ def test_report_says_what_was_merged_and_why_others_were_not() -> None:
     ]
 
 
+def test_rates_that_differ_in_the_last_digits_are_told_apart() -> None:
+    groups = merged({"lr": 0.1 + 0.2}, {"lr": 0.3})
+    assert str(groups.report.apart[0]) == "group 1 is not group 0: lr 0.30000000000000004 ≠ 0.3"
+
+
 def test_collapse_makes_the_lists_that_a_scheduler_wants() -> None:
     named = s.parameters()
     given = s.groups(named)

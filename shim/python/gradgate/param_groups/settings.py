@@ -106,11 +106,15 @@ def partition(groups: Sequence[Mapping[str, Any]], ignore: Collection[str] = ())
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any], ignore: Collection[str]) -> dict[str, tuple[str, str]]:
     """The keys in which two groups' settings differ, with both values to read, "-" for none."""
-    return {
-        key: (shown(one[key]) if key in one else "-", shown(other[key]) if key in other else "-")
-        for key in {**one, **other}
-        if key not in ignore and not (key in one and key in other and fingerprint(one[key]) == fingerprint(other[key]))
-    }
+    found = {}
+    for key in {**one, **other}:
+        if key in ignore or (key in one and key in other and fingerprint(one[key]) == fingerprint(other[key])):
+            continue
+        said = [shown(side[key]) if key in side else "-" for side in (one, other)]
+        if said[0] == said[1]:  # they differ in what was cut off
+            said = [repr(side[key]) if key in side else "-" for side in (one, other)]
+        found[key] = (said[0], said[1])
+    return found
 
 
 def shown(value: object, limit: int = 40) -> str:
