@@ -164,6 +164,20 @@ def test_one_process_and_its_workers(tmp_path: pathlib.Path) -> None:
     assert report(tmp_path / "report.json")["observed"] == []
 
 
+def test_ranks_that_the_script_starts_itself(tmp_path: pathlib.Path) -> None:
+    """Told once, by rank 0, though nothing in the environment says which that is and the group is gone at the end."""
+    script = [sys.executable, str(SCRIPTS / "spawned.py"), "2"]
+    env = environment(GLOO_SOCKET_IFNAME="lo", GRADGATE_DIR=str(tmp_path))
+    status, stdout, stderr = ended([*GRADGATE, "run", "--enforce", "--report", str(tmp_path / "report.json"), "--", *script], env=env)
+    assert (status, stdout) == (0, b"")
+    verdict = "ddp · DistributedDataParallel · SGD: 1.00 reductions per optimizer step instead of 2.00, mode window"
+    assert [line for line in stderr.decode().splitlines() if line.startswith("gradgate: ")] == [f"gradgate: {verdict}"]
+    told = report(tmp_path / "report.json")
+    assert (told["world_size"], told["left_alone"]) == (2, {})
+    [figures] = told["observed"]
+    assert (figures["before"], figures["windows"], figures["window_sizes"], figures["late"]) == (2.0, 2, {"2": 2}, 2)
+
+
 def test_a_script_without_a_step() -> None:
     code = "import torch; model = torch.nn.Linear(2, 1); model(torch.ones(2)).backward(); print(float(model.weight.grad.sum()))"
     assert ended([*GRADGATE, "run", "--enforce", "--", sys.executable, "-c", code]) == (0, b"2.0\n", b"")
@@ -173,3 +187,25 @@ def test_a_python_that_ignores_its_environment() -> None:
     """Not observed, and not disturbed."""
     code = "import torch; p = torch.nn.Parameter(torch.ones(1)); p.grad = p.data; torch.optim.SGD([p], lr=1.0).step(); print(p.item())"
     assert ended([*GRADGATE, "run", "--", sys.executable, "-I", "-c", code]) == (0, b"0.0\n", b"")
+
+
+def test_torchrun(tmp_path: pathlib.Path) -> None:
+    env = environment(GLOO_SOCKET_IFNAME="lo", KINETO_LOG_LEVEL="6", GRADGATE_DIR=str(tmp_path / "no-daemon"))
+    torchrun = [str(pathlib.Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node", "2"]
+    parameters = set()
+    for how, verdict in (
+        ("audit", "4.00 reductions per optimizer step, where 1 is enough"),
+        ("enforce", "1.00 reductions per optimizer step"),
+    ):
+        folder = tmp_path / how
+        folder.mkdir()
+        script = [*torchrun, str(SCRIPTS / "loops.py"), str(folder), "naive"]
+        status, stdout, stderr = ended([*GRADGATE, "run", f"--{how}", "--report", str(folder / "report.json"), "--", *script], env=env)
+        assert (status, stdout) == (0, b""), stderr.decode()
+        told = [line for line in stderr.decode().splitlines() if line.startswith("gradgate: ")]
+        assert len(told) == 1, "rank 0 alone, and not torchrun's own process"
+        assert verdict in told[0]
+        [figures] = report(folder / "report.json")["observed"]
+        assert (figures["enforcement"], figures["wrappers"], figures["model"]) == (how, ["ddp"], ["DistributedDataParallel"])
+        parameters |= {report(folder / f"{rank}.json")["parameters"] for rank in range(2)}
+    assert len(parameters) == 1, "the same bytes on both ranks, both ways"

@@ -92,6 +92,7 @@ class Observer:
         self.enforcing = enforcing
         self.begin = time.perf_counter()  # seconds
         self.pid = os.getpid()
+        self.rank, self.world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))  # until a group tells
         self.observed: list[Observed] = []
         self.left_alone: dict[str, None] = {}  # why
         self._of: dict[int, Observed | None] = {}  # by optimizer
@@ -207,6 +208,7 @@ class Observer:
         if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
             self.left_alone["one process, whose gradients are reduced with nobody"] = None
             return
+        self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
         models = found.models_of({id(p) for group in optimizer.param_groups for p in group["params"]})
         optimizers = found.optimizers_of(models, optimizer)
         # One of a model that nobody wraps is left alone by itself.

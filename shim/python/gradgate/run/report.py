@@ -9,17 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 if TYPE_CHECKING:
     from .observer import Observed, Observer
-
-
-def _rank() -> int:
-    try:
-        return torch.distributed.get_rank()
-    except (ValueError, RuntimeError, AttributeError):  # the group is gone
-        return int(os.environ.get("RANK", "0"))
 
 
 def of(one: Observed) -> dict[str, Any]:
@@ -110,12 +101,12 @@ def _page(figures: dict[str, Any]) -> list[str]:
 def at_exit(observer: Observer) -> None:
     seconds = time.perf_counter() - observer.begin
     figures = [of(one) for one in observer.observed]
-    if _rank() != 0 or not (figures or observer.left_alone):
+    if observer.rank != 0 or not (figures or observer.left_alone):
         return
     lines = [line for one in figures for line in _page(one)]
     lines += [f"gradgate: left alone: {why}" for why in observer.left_alone]
     print("\n".join(lines), file=sys.stderr, flush=True)
     target = os.environ.get("GRADGATE_RUN_REPORT")
     if target:
-        held = {"seconds": seconds, "world_size": int(os.environ.get("WORLD_SIZE", "1")), "observed": figures}
+        held = {"seconds": seconds, "world_size": observer.world_size, "observed": figures}
         Path(target).write_text(json.dumps({**held, "left_alone": observer.left_alone}, indent=2) + "\n")
