@@ -129,6 +129,19 @@ def n13_clip_inside_a_window_ddp(rank: int, world: int) -> dict[str, Any]:
     return clip_inside(rank, t.ddp(t.Units(2)))
 
 
+@row(norm=16.5 * 8**0.5, given=16.5, late=1)
+def norm_of_given_gradients_inside_a_window(rank: int, world: int) -> dict[str, Any]:
+    """As when clipping in two: get_total_norm, then clip_grads_with_norm_."""
+    model = t.ddp(t.Units(2))
+    with gradgate.attach(model, t.sgd(model), accumulate=4) as sync:
+        for c in t.data(rank, 2):
+            with sync.micro_step():
+                model(c).backward()
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
+        return {"norm": float(norm), "given": float(gradients[0].flatten()[0]), "late": sync.stats()["late"]}
+
+
 @row(world=4, **INSIDE)
 def n13_clip_inside_a_deferred_window_hsdp(rank: int, world: int) -> dict[str, Any]:
     return clip_inside(rank // 2, t.fsdp(t.Units(2), (2, 2)), mode="window_replica")

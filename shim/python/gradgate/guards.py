@@ -3,7 +3,7 @@
     optimizer.step()         a step pre-hook; with a closure the check runs after the closure's backward
     optimizer.zero_grad()    replaced on the instance: what a wrapper has deferred goes with what p.grad shows
     GradScaler.unscale_      patched on the class while anything is attached
-    clip_grad…_              replaced where modules have them by name while anything is attached
+    clip_grad…_              replaced where modules have them by name while anything is attached; get_total_norm, too
 
 An open window is ended late: reduced by all ranks together, since all ranks run the same loop. The check of an optimizer that no
 attachment owns costs one dictionary look-up.
@@ -165,6 +165,7 @@ def _patch() -> None:
     _restore.append(functools.partial(setattr, scaler, "step", step))
     for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"):
         _patch_clip(name, getattr(torch.nn.utils, name))
+    _patch_norm("get_total_norm", torch.nn.utils.get_total_norm)
 
 
 def _patch_clip(name: str, original: Callable[..., Any]) -> None:
@@ -176,9 +177,27 @@ def _patch_clip(name: str, original: Callable[..., Any]) -> None:
         _check_parameters(name, tensors)
         return original(tensors, *args, **kwargs)
 
-    # Also where a script has it by name.
+    _replace(name, original, clip)
+
+
+def _patch_norm(name: str, original: Callable[..., Any]) -> None:
+    @functools.wraps(original)
+    def norm(gradients: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors: list[Any] = [gradients] if isinstance(gradients, torch.Tensor) else list(gradients)
+        for window in set(_windows_of_parameter.values()):
+            owners = {id(p.grad): p for p in window.job.parameters if p.grad is not None}
+            if any(id(tensor) in owners for tensor in tensors):
+                window.require_reduced(name)
+                tensors = [owners[id(tensor)].grad if id(tensor) in owners else tensor for tensor in tensors]
+        return original(tensors, *args, **kwargs)
+
+    _replace(name, original, norm)
+
+
+def _replace(name: str, original: Callable[..., Any], by: Callable[..., Any]) -> None:
+    """Also where a script has it by name."""
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", None)
         if names is not None and names.get(name) is original:
-            names[name] = clip
+            names[name] = by
             _restore.append(functools.partial(names.__setitem__, name, original))
