@@ -17,12 +17,13 @@ ALL_REDUCE = frozenset({("all_reduce", 92)})
 class Loop:
     """`sizes`: micro-steps of the windows after the first step. `places`: where the script reduces: in each, or in the last.
     `gradients`: operations and elements of the collectives that one reduction consists of. `beside`: of others that go with them.
-    `evaluations`: windows of a step."""
+    `forwards`: operations of forwards that are to be reduced after. `evaluations`: windows of a step."""
 
     sizes: tuple[int, ...] = (4, 4, 4)
     places: str = "each"
     gradients: frozenset[tuple[str, int]] = ALL_REDUCE
     beside: frozenset[tuple[str, int]] = frozenset()
+    forwards: frozenset[str] = frozenset()
     evaluations: int = 1
 
     @property
@@ -85,10 +86,13 @@ class Loops:
         self._nursery = nursery
         self._told: dict[tuple[str, str, str], Told] = {}
 
+    def ended(self, name: str, how: str, mode: str = "window") -> Done:
+        return self._nursery.run([str(SCRIPTS / "loops.py"), "{folder}", name], how=how, mode=mode)
+
     def __call__(self, name: str, how: str, mode: str = "window") -> Told:
         key = name, how, mode if how == "enforce" else ""
         if key not in self._told:
-            done = self._nursery.run([str(SCRIPTS / "loops.py"), "{folder}", name], how=how, mode=mode)
+            done = self.ended(name, how, mode)
             if done.statuses != [0, 0]:
                 pytest.fail(f"{name}, {how}: {done}")
             ranks = [json.loads((done.folder / f"{rank}.json").read_text()) for rank in range(2)]

@@ -50,7 +50,12 @@ MODELS = {
     "optimizer_made_anew": Loop(),
     "failures_caught": Loop((2, 2, 2)),
 }
-LOOPS = {**WRAPPERS, **STEPS, **MODELS}
+PARTS = {
+    "buffers": Loop(gradients=frozenset({("all_reduce", 104)}), forwards=frozenset({"broadcast"})),
+    "wrapped_in_parts": Loop(gradients=frozenset({("all_reduce", 92), ("all_reduce", 10)})),
+    "of_unlike_frequency": Loop((2, 2, 2, 2, 2)),
+}
+LOOPS = {**WRAPPERS, **STEPS, **MODELS, **PARTS}
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +99,8 @@ def test_enforce_reduces_once_for_each_step_to_the_same_bytes(loops: Loops, name
     assert enforced.beside(loop) == (sum(counted) + len(sizes)) * len(loop.beside)
     seen, expected = enforced.others(loop), plain.others(loop)
     ours = {operation: count - expected.get(operation, 0) for operation, count in seen.items() if count != expected.get(operation, 0)}
+    for operation in loop.forwards:
+        assert ours.pop(operation) < 0
     assert ours.keys() == {"all_reduce"}
     # At the start, and a ballot for each window; one more each where parts of the model may be unused.
     assert len(sizes) < ours["all_reduce"] <= 3 + 2 * len(sizes)
@@ -146,6 +153,8 @@ def test_windows_stay_apart_where_a_forward_has_no_backward(loops: Loops) -> Non
         ("adversarial", ("enforce",), "models that step in turns: attach them together by hand"),
         ("one_after_the_other", ("enforce",), "models that step in turns: attach them together by hand"),
         ("never_reduced", ("enforce",), "SGD, whose first window reduced nothing: local SGD, or an optimizer that reduces by itself"),
+        ("joined", ("enforce",), "inside Join the ranks that have ended shadow each backward"),
+        ("clipped_by_hand", ("enforce",), "reads gradients before the step"),
         ("static_graph", ("enforce",), "DDP(static_graph=True) cannot reduce late once it has reduced"),
     ],
 )
@@ -155,7 +164,7 @@ def test_left_alone(loops: Loops, name: str, hows: tuple[str, ...], why: str, ho
     assert told.collectives == plain.collectives
     if how in hows:
         assert why in told.left_alone
-        assert why in told.done.stderr[0]
+        assert told.left_alone in told.done.stderr[0]
     else:
         assert told.figures["windows"]
 
@@ -185,3 +194,25 @@ def test_a_second_backward_of_the_same_forward_is_audited(loops: Loops) -> None:
     plain, told = loops("two_backwards", "plain"), loops("two_backwards", "audit")
     assert (told.parameters, told.collectives) == (plain.parameters, plain.collectives)
     assert told.figures["reductions"] == 3
+
+
+@pytest.mark.parametrize("name", ["scaled_by_hand", "clipped_in_two"])
+def test_gradients_touched_before_the_step(loops: Loops, name: str) -> None:
+    """Whether enforced or left alone."""
+    plain, audited, enforced = (loops(name, how) for how in ("plain", "audit", "enforce"))
+    assert audited.parameters == enforced.parameters == plain.parameters
+    assert audited.collectives == plain.collectives
+
+
+@pytest.mark.parametrize("how", ["plain", "audit", "enforce"])
+@pytest.mark.parametrize(("name", "status", "text"), [("exits", 3, ""), ("fails", 1, "ValueError: invalid literal for int()")])
+def test_the_script_ends_in_the_middle_of_a_window(loops: Loops, name: str, status: int, text: str, how: str) -> None:
+    """With its own status, and a report of the windows that were stepped on."""
+    done = loops.ended(name, how)
+    assert done.statuses == [status] * 2, done
+    assert all(text in stderr for stderr in done.stderr)
+    if how != "plain":
+        assert done.report is not None
+        [figures] = done.report["observed"]
+        assert figures["window_sizes"] == {"2": 2 if how == "audit" else 1}
+        assert figures["reductions"] == (4 if how == "audit" else 1)

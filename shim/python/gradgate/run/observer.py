@@ -245,6 +245,8 @@ class Observer:
             return f"{name} trains {outside[0]} and {len(outside) - 1} more parameters outside every wrapper"
         if others:
             return "models that step in turns: attach them together by hand: gradgate.attach([a, b], [oa, ob], …)"
+        if any(getattr(getattr(adapter.module, "_join_config", None), "enable", False) for adapter in reducing):
+            return "inside Join the ranks that have ended shadow each backward, and none can be left out"
         if any(getattr(adapter.module, "static_graph", False) for adapter in reducing):
             return "DDP(static_graph=True) cannot reduce late once it has reduced: attach by hand before the first forward"
         return ""

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def of(one: Observed) -> dict[str, Any]:
     """The figures of one attachment, of this rank."""
     tally = one.tally
-    tally.end()
+    if not one.sync.window.micro_steps:  # else the last window has not been stepped on, and is none
+        tally.end()
     stats = one.sync.stats()
     windows = tally.windows
     other = {op: count - stats["gradient"].get(op, 0) - stats["ours"].get(op, 0) for op, count in stats["collectives"].items()}

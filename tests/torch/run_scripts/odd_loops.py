@@ -1,0 +1,98 @@
+"""Loops over DDP of unusual shapes: parts wrapped by themselves, ranks that end early, scripts that fail or exit in a window."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import models
+import torch
+from loops import Loop, Run
+from torch.distributed.algorithms.join import Join
+
+
+def _loss(output: Any) -> Any:
+    return output.square().mean()
+
+
+class Normed(models.Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(6)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(self.norm(x))
+
+
+def buffers(run: Run) -> Any:
+    model = models.ddp(Normed)
+    optimizer = run.sgd(model.parameters())
+    for batches in run.windows(4, 4, 4, 4):
+        for x in batches:
+            _loss(model(x)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.parameters()
+
+
+def wrapped_in_parts(run: Run) -> Any:
+    first, second = models.ddp(), models.ddp(lambda: torch.nn.Linear(4, 2))
+    optimizer = run.sgd([*first.parameters(), *second.parameters()])
+    for batches in run.windows(4, 4, 4, 4):
+        for x in batches:
+            _loss(second(first(x))).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [*first.parameters(), *second.parameters()]
+
+
+def of_unlike_frequency(run: Run) -> Any:
+    """One of two optimizers steps, and zeroes, in every second window only."""
+    model = models.ddp()
+    often, seldom = run.sgd(model.module.a.parameters()), run.sgd(model.module.b.parameters())
+    for step, batches in enumerate(run.windows(2, 2, 2, 2, 2, 2)):
+        for x in batches:
+            _loss(model(x)).backward()
+        often.step()
+        often.zero_grad()
+        if step % 2:
+            seldom.step()
+            seldom.zero_grad()
+    return model.parameters()
+
+
+def joined(run: Run) -> Any:
+    """The second rank has one window fewer, and shadows the other's collectives."""
+    model = models.ddp()
+    optimizer = run.sgd(model.parameters())
+    with Join([model]):
+        for batches in run.windows(*(2, 2, 2, 2, 2)[run.rank :]):
+            for x in batches:
+                _loss(model(x)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return model.parameters()
+
+
+def _ending(run: Run, end: Any) -> Any:
+    model = models.ddp()
+    optimizer = run.sgd(model.parameters())
+    for step, batches in enumerate(run.windows(2, 2, 2, 2)):
+        for x in batches:
+            _loss(model(x)).backward()
+            if step == 3:
+                end()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.parameters()
+
+
+def exits(run: Run) -> Any:
+    return _ending(run, lambda: sys.exit(3))
+
+
+def fails(run: Run) -> Any:
+    return _ending(run, lambda: int("of the script"))
+
+
+LOOPS: dict[str, Loop] = {loop.__name__: loop for loop in (buffers, wrapped_in_parts, of_unlike_frequency, joined, exits, fails)}
