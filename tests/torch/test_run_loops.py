@@ -196,9 +196,8 @@ def test_a_second_backward_of_the_same_forward_is_audited(loops: Loops) -> None:
     assert told.figures["reductions"] == 3
 
 
-@pytest.mark.parametrize("name", ["scaled_by_hand", "clipped_in_two"])
-def test_gradients_touched_before_the_step(loops: Loops, name: str) -> None:
-    """Whether enforced or left alone."""
+@pytest.mark.parametrize("name", ["scaled_by_hand", "clipped_in_two", "saved_whole", "wrapped_anew"])
+def test_the_same_bytes_whether_enforced_or_left_alone(loops: Loops, name: str) -> None:
     plain, audited, enforced = (loops(name, how) for how in ("plain", "audit", "enforce"))
     assert audited.parameters == enforced.parameters == plain.parameters
     assert audited.collectives == plain.collectives

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import sys
 from typing import Any
 
+import exact
 import models
 import torch
 from loops import Loop, Run
 from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 
 def _loss(output: Any) -> Any:
@@ -74,6 +78,40 @@ def joined(run: Run) -> Any:
     return model.parameters()
 
 
+def saved_whole(run: Run) -> Any:
+    """The wrapped model is pickled, read back and copied while it is trained."""
+    model = models.ddp()
+    optimizer = run.sgd(model.parameters())
+    for batches in run.windows(4, 4, 4, 4):
+        for x in batches:
+            _loss(model(x)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        file = io.BytesIO()
+        torch.save((model.cpu(), optimizer), file)
+        file.seek(0)
+        read, _ = torch.load(file, weights_only=False)
+        assert exact.parameter_hash(read.parameters()) == exact.parameter_hash(model.parameters())
+        copied = copy.deepcopy(model)
+        for one in (read, copied):
+            _loss(one(batches[0])).backward()
+    return model.parameters()
+
+
+def wrapped_anew(run: Run) -> Any:
+    """Another wrapper, with its own optimizer, for the same model, in the middle of training."""
+    net = models.net()
+    model, optimizer = DDP(net), run.sgd(net.parameters())
+    for step, batches in enumerate(run.windows(4, 4, 4, 4, 4)):
+        if step == 3:
+            model, optimizer = DDP(net), run.sgd(net.parameters())
+        for x in batches:
+            _loss(model(x)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.parameters()
+
+
 def _ending(run: Run, end: Any) -> Any:
     model = models.ddp()
     optimizer = run.sgd(model.parameters())
@@ -95,4 +133,6 @@ def fails(run: Run) -> Any:
     return _ending(run, lambda: int("of the script"))
 
 
-LOOPS: dict[str, Loop] = {loop.__name__: loop for loop in (buffers, wrapped_in_parts, of_unlike_frequency, joined, exits, fails)}
+LOOPS: dict[str, Loop] = {
+    loop.__name__: loop for loop in (buffers, wrapped_in_parts, of_unlike_frequency, joined, saved_whole, wrapped_anew, exits, fails)
+}

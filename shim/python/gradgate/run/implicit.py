@@ -10,6 +10,8 @@ leave wrappers in either. Thread class: the loop's thread; the backward's.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +29,25 @@ if TYPE_CHECKING:
 
 def _in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
+
+
+class _Hook:
+    """One of a module's, left out of its copies: what is pickled or copied in its place does nothing, and needs no gradgate to be read."""
+
+    __slots__ = ("_failed", "_hook")
+
+    def __init__(self, hook: Callable[..., None], failed: Callable[[Exception], None]) -> None:
+        self._hook = hook
+        self._failed = failed
+
+    def __call__(self, *args: Any) -> None:
+        try:
+            self._hook(*args)
+        except Exception as error:
+            self._failed(error)
+
+    def __reduce__(self) -> Any:
+        return functools.partial, (contextlib.nullcontext.__exit__, None)
 
 
 class _NoBackward(Exception):
@@ -60,8 +81,8 @@ class Implicit:
         self._window.leave = self._leave_if_ran
         sync.window.job.micro_step.yield_to_script()
         backwards.count()
-        self._handles = [root.register_forward_pre_hook(self._guarded(self._forward), prepend=True) for root in roots]
-        self._handles += [root.register_forward_hook(self._guarded(self._forwarded)) for root in roots]
+        self._handles = [root.register_forward_pre_hook(_Hook(self._forward, failed), prepend=True) for root in roots]
+        self._handles += [root.register_forward_hook(_Hook(self._forwarded, failed)) for root in roots]
 
     def close(self) -> None:
         for handle in self._handles:
@@ -70,13 +91,7 @@ class Implicit:
         backwards.ignore()
 
     def _guarded(self, hook: Callable[..., None]) -> Callable[..., None]:
-        def guarded(*args: Any) -> None:
-            try:
-                hook(*args)
-            except Exception as error:
-                self._failed(error)
-
-        return guarded
+        return _Hook(hook, self._failed)
 
     def _any_backward(self) -> bool:
         return self._now.ran or backwards.begun() > self._now.before or self._window.ledger.issued() > 0
