@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from forked_runs import SCRIPTS, Nursery
+from gradgate.run.reads import Reads
 
 ACCUMULATE = 4
 # What each window reduces by itself.
@@ -128,6 +131,43 @@ def test_enforces_beside_a_model_that_nobody_wraps(suppressing: Fits) -> None:
     assert figures["enforcement"] == "enforce"
     assert figures["gradient_collectives"] == figures["windows"] == 3
     assert "left alone: SGD trains Linear, which neither DDP nor FSDP wraps" in figures["page"]
+    assert [rank["parameters"] for rank in enforced] == [rank["parameters"] for rank in plain]
+
+
+@pytest.mark.parametrize("loop", ["normed_ddp", "peeking_ddp"])
+def test_enforce_leaves_a_script_alone_that_reads_gradients(nursery: Nursery, suppressing: Fits, loop: str) -> None:
+    plain, _ = suppressing(loop, "plain")
+    done = nursery.run([str(SCRIPTS / "suppressing_fit.py"), "{folder}", loop], how="enforce")
+    assert done.statuses == [0, 0], done
+    assert done.report is not None and not done.report["observed"], done
+    [why] = done.report["left_alone"]
+    assert re.fullmatch(r"SGD: .*/suppressing_fit\.py:\d+ reads gradients before the step, and they would not be reduced yet", why)
+    assert [json.loads((done.folder / f"{rank}.json").read_text()) for rank in range(2)] == plain
+
+
+def test_reads_are_seen_until_closed() -> None:
+    parameter, other = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))
+    told: list[str] = []
+    guarded: list[bool] = []
+    reads = Reads([parameter], told.append, lambda: guarded.append(True))
+    parameter.grad = torch.full((2,), 3.0)
+    torch.optim.SGD([parameter], lr=0.0).step()
+    assert (other.grad, told, guarded) == (None, [], [])
+    assert torch.nn.utils.clip_grad_norm_([parameter], 1.0) > 4
+    assert (told, bool(guarded)) == ([], True)
+    assert parameter.grad is not None
+    assert [where.rpartition(":")[0] for where in told] == [__file__]
+    parameter.grad = None
+    reads.close()
+    assert parameter.grad is None
+    assert len(told) == 1
+    assert "grad" not in vars(torch.nn.Parameter)
+
+
+def test_enforces_where_gradients_are_read_once_reduced(suppressing: Fits) -> None:
+    plain, _ = suppressing("clipped_ddp", "plain")
+    enforced, figures = suppressing("clipped_ddp", "enforce")
+    assert figures["gradient_collectives"] == figures["windows"] == 3
     assert [rank["parameters"] for rank in enforced] == [rank["parameters"] for rank in plain]
 
 

@@ -1,8 +1,9 @@
 """Trains by hand-written accumulation that reduces in the last two of four micro-steps: suppressing_fit.py FOLDER WRAPPER
 
-WRAPPER is fsdp2, hsdp, fsdp1 or ddp; naive_… reduces in each, warming_… too, after steps of one micro-step, and beside_… after
-a model of this rank alone has stepped. FOLDER/RANK.json is {parameters: hash, collectives: {operation: count} in the windows from COUNTED
-on}. Sums are exact: small whole numbers in float64, and a step size that is a power of two.
+WRAPPER is fsdp2, hsdp, fsdp1 or ddp; naive_… reduces in each, warming_… too, after steps of one micro-step, beside_… after a
+model of this rank alone has stepped; normed_… reads gradients before the step, peeking_… on rank 1 alone, clipped_… after clipping.
+FOLDER/RANK.json is {parameters: hash, collectives: {operation: count} in the windows from COUNTED on}. Sums are exact: small whole
+numbers in float64, and a step size that is a power of two.
 """
 
 from __future__ import annotations
@@ -68,6 +69,10 @@ def main(folder: str, loop: str) -> None:
             x = torch.randint(-3, 4, (2, 4), generator=generator).to(torch.float64)
             with no_sync(model) if number < ACCUMULATE - 2 and not how else contextlib.nullcontext():
                 (model(x).sum() / ACCUMULATE).backward()
+        if how == "clipped":
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
+        if how in ("normed", "clipped") or (how == "peeking" and dist.get_rank() == 1):
+            assert all(p.grad.norm() > 0 for p in model.parameters())
         optimizer.step()
         optimizer.zero_grad()
     profile.stop()

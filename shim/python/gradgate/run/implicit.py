@@ -93,6 +93,10 @@ class Implicit:
     def _guarded(self, hook: Callable[..., None]) -> Callable[..., None]:
         return _Hook(hook, self._failed)
 
+    def holds_gradients(self) -> bool:
+        """Whether a backward of the open window has run."""
+        return self._window.micro_steps > 0 or (self._window.inside and self._any_backward())
+
     def _any_backward(self) -> bool:
         return self._now.ran or backwards.begun() > self._now.before or self._window.ledger.issued() > 0
 

@@ -24,6 +24,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from . import report
+from .reads import Early, agreed
 from .tally import Tally
 
 AUDIT, ENFORCE = "audit", "enforce"
@@ -48,6 +49,7 @@ class Observed:
         self.how = AUDIT
         self.before: float | None = None
         self.judged = False
+        self.early: Early | None = None
         self.given_up = ""  # why it counts no more
         self.tally = Tally()
         self.sync: Any = None
@@ -65,6 +67,8 @@ class Observed:
         self.implicit = Implicit(self.sync, self.tally, _raised if how == ENFORCE else self.give_up)
 
     def detach(self) -> None:
+        if self.early is not None:
+            self.early.close()
         self.implicit.close()
         if self.sync.window.inside:
             self.sync.leave(RuntimeError("detached"), None)
@@ -78,6 +82,8 @@ class Observed:
         if window.micro_steps and not window.inside:
             window.conclude()
             window.publish(stepped=True)
+        if self.early is not None:
+            self.early.reduced = False
 
     def give_up(self, error: Exception) -> None:
         if not self.given_up:
@@ -121,6 +127,8 @@ class Observer:
         one = self._of.get(id(optimizer))
         if one is None or one.how == ENFORCE:
             return None
+        if one.early is not None:
+            one.early.reduced = True
         # An optimizer that evaluates the loss itself needs each of its evaluations reduced.
         place = next((at for at, held in enumerate(args) if callable(held) and not isinstance(held, torch.optim.Optimizer)), None)
         closure = args[place] if place is not None else kwargs.get("closure")
@@ -191,6 +199,11 @@ class Observer:
             why = "whose first window reduced nothing: local SGD, or an optimizer that reduces by itself"
             self.left_alone[f"{type(one.optimizers[0]).__name__}, {why}"] = None
             return
+        reader = next(filter(None, agreed(one.group, one.early.where if one.early is not None else "")), "")
+        if reader:
+            why = f"{type(one.optimizers[0]).__name__}: {reader} reads gradients before the step, and they would not be reduced yet"
+            self.left_alone[why] = None
+            return
         one.before = one.tally.reductions / one.tally.windows
         one.attach(ENFORCE)
         self._know(one.optimizers, one)
@@ -227,6 +240,8 @@ class Observer:
         group = next(iter(groups.values())) if len(groups) == 1 else distributed.group.WORLD
         one = Observed([model for model, held, _ in wrapped if held], optimizers, sorted({adapter.kind for adapter in reducing}), group)
         one.attach(AUDIT)
+        if self.enforcing:
+            one.early = Early(one.sync.window.job.parameters, one.implicit.holds_gradients)
         self._know(optimizers, one)
         self.observed.append(one)
 
@@ -252,8 +267,16 @@ class Observer:
         return ""
 
     def _at_exit(self) -> None:
-        if os.getpid() == self.pid:  # not in a forked child that ends as its parent would
-            report.at_exit(self)
+        if os.getpid() != self.pid:  # a forked child that ends as its parent would
+            return
+        report.at_exit(self)
+        for one in self.observed:  # what is only counted is let go before the interpreter takes models and groups down
+            if one.how == AUDIT and not one.given_up:
+                with contextlib.suppress(Exception):
+                    one.detach()
+        self.observed.clear()
+        self._of.clear()
+        self._kept.clear()
 
 
 def _raised(error: Exception) -> None:

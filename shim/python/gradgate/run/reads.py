@@ -1,0 +1,91 @@
+"""Whether a script reads gradients by itself: a norm of its own, say, between the backward and the step.
+
+Where reductions wait for the step such code would see this rank's share alone. What torch reads is no matter: its optimizers, clipping and
+unscaling are guarded. `grad` is a property of the parameters' classes while anybody watches. Thread class: any.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any
+
+import torch
+
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_GUARDED = (f"nn{os.sep}utils{os.sep}clip_grad.py", f"amp{os.sep}grad_scaler.py")  # enforced, gradients are reduced from there on
+_grad: Any = torch._C.TensorBase.grad
+_watchers: dict[int, Reads] = {}  # by parameter
+_kinds: list[type] = []
+_rounds = itertools.count()
+
+
+class Reads:
+    """`told`: of a read by anybody else, with its file and line. `guarded`: one by torch before which enforcing would have reduced."""
+
+    def __init__(self, parameters: Iterable[torch.Tensor], told: Callable[[str], None], guarded: Callable[[], None]) -> None:
+        self._parameters = list(parameters)  # their ids stay theirs
+        self._told = told
+        self._guarded = guarded
+        for parameter in self._parameters:
+            _watchers[id(parameter)] = self
+            _watch(type(parameter))
+
+    def close(self) -> None:
+        for parameter in self._parameters:
+            _watchers.pop(id(parameter), None)
+        while _kinds and not _watchers:
+            del _kinds.pop().grad  # type: ignore[attr-defined]
+
+    def see(self, frame: FrameType) -> None:
+        name = frame.f_code.co_filename
+        if name.startswith(_TORCH):
+            if name.endswith(_GUARDED):
+                self._guarded()
+        elif not name.startswith(_OURS):
+            self._told(f"{name}:{frame.f_lineno}")
+
+
+class Early:
+    """Reads of gradients that an enforced window would not have reduced yet. `holds`: whether an open window has any."""
+
+    def __init__(self, parameters: Iterable[torch.Tensor], holds: Callable[[], bool]) -> None:
+        self.where = ""  # the last one
+        self.reduced = False  # from here to the end of the window gradients are what the step needs, enforced or not
+        self._holds = holds
+        self._reads = Reads(parameters, self._told, self._guarded)
+        self.close = self._reads.close
+
+    def _told(self, where: str) -> None:
+        if not self.reduced and self._holds() and torch._C._current_graph_task_id() == -1:
+            self.where = where
+
+    def _guarded(self) -> None:
+        self.reduced = True
+
+
+def agreed(group: Any, told: str) -> list[str]:
+    """What each rank of the group tells. All call it, as often as the others."""
+    distributed = torch.distributed
+    ranks = distributed.get_process_group_ranks(group)
+    store = distributed.PrefixStore(f"gradgate/run/{group.group_name}/{next(_rounds)}", distributed.distributed_c10d._get_default_store())
+    store.set(str(distributed.get_rank()), told or "-")
+    return [text if text != "-" else "" for text in (store.get(str(rank)).decode() for rank in ranks)]
+
+
+def _get(tensor: torch.Tensor) -> torch.Tensor | None:
+    watcher = _watchers.get(id(tensor))
+    if watcher is not None:
+        watcher.see(sys._getframe(1))
+    gradient: torch.Tensor | None = _grad.__get__(tensor)
+    return gradient
+
+
+def _watch(kind: type) -> None:
+    if kind.grad is _grad and kind is not torch.Tensor:  # type: ignore[attr-defined]
+        kind.grad = property(_get, _grad.__set__, _grad.__delete__)  # type: ignore[attr-defined]
+        _kinds.append(kind)
