@@ -196,7 +196,7 @@ def test_a_second_backward_of_the_same_forward_is_audited(loops: Loops) -> None:
     assert told.figures["reductions"] == 3
 
 
-@pytest.mark.parametrize("name", ["scaled_by_hand", "clipped_in_two", "saved_whole", "wrapped_anew"])
+@pytest.mark.parametrize("name", ["scaled_by_hand", "clipped_in_two", "saved_whole", "wrapped_anew", "scaled_anew"])
 def test_the_same_bytes_whether_enforced_or_left_alone(loops: Loops, name: str) -> None:
     plain, audited, enforced = (loops(name, how) for how in ("plain", "audit", "enforce"))
     assert audited.parameters == enforced.parameters == plain.parameters

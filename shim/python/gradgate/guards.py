@@ -140,20 +140,27 @@ def _check_parameters(what: str, parameters: Iterable[torch.Tensor]) -> None:
         window.require_reduced(what)
 
 
+def _window_of(optimizer: torch.optim.Optimizer) -> Window | None:
+    """Also of one that was made later, for parameters that are attached."""
+    window = _windows_of_optimizer.get(id(optimizer))
+    parameters = (p for group in optimizer.param_groups for p in group["params"])
+    return window or next((w for p in parameters if (w := _windows_of_parameter.get(id(p))) is not None), None)
+
+
 def _patch() -> None:
     scaler = torch.amp.GradScaler
     unscale, step = scaler.unscale_, scaler.step
 
     @functools.wraps(unscale)
     def unscale_(self: Any, optimizer: torch.optim.Optimizer) -> None:
-        window = _windows_of_optimizer.get(id(optimizer))
+        window = _window_of(optimizer)
         if window is not None:
             window.require_reduced("GradScaler.unscale_")
         unscale(self, optimizer)
 
     @functools.wraps(step)
     def step_(self: Any, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-        window = _windows_of_optimizer.get(id(optimizer))
+        window = _window_of(optimizer)
         if window is not None:
             window.require_reduced("GradScaler.step")
             window.mended_by = ""  # whatever the scaler decides: this was the window's end

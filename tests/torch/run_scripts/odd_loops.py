@@ -112,6 +112,21 @@ def wrapped_anew(run: Run) -> Any:
     return model.parameters()
 
 
+def scaled_anew(run: Run) -> Any:
+    """The first step of an optimizer made in the middle of training is skipped: one loss of the second rank is not finite."""
+    model, scaler = models.ddp(), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for step, batches in enumerate(run.windows(4, 4, 4, 4, 4)):
+        if step in {0, 3}:
+            optimizer = run.sgd(model.parameters())
+        for i, x in enumerate(batches):
+            scaler.scale(_loss(model(x)) * (torch.inf if (step, i, run.rank) == (3, 1, 1) else 1.0)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    assert scaler.get_scale() == 512.0, scaler.get_scale()
+    return model.parameters()
+
+
 def _ending(run: Run, end: Any) -> Any:
     model = models.ddp()
     optimizer = run.sgd(model.parameters())
@@ -134,5 +149,6 @@ def fails(run: Run) -> Any:
 
 
 LOOPS: dict[str, Loop] = {
-    loop.__name__: loop for loop in (buffers, wrapped_in_parts, of_unlike_frequency, joined, saved_whole, wrapped_anew, exits, fails)
+    loop.__name__: loop
+    for loop in (buffers, wrapped_in_parts, of_unlike_frequency, joined, saved_whole, wrapped_anew, scaled_anew, exits, fails)
 }
