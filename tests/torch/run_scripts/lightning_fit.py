@@ -41,7 +41,8 @@ class Module(lightning.LightningModule):
         loss = self._loss(x)
         if self.automatic_optimization:
             return loss
-        optimizer, last = self.optimizers(), (number + 1) % ACCUMULATE == 0
+        optimizer: Any = self.optimizers()
+        last = (number + 1) % ACCUMULATE == 0
         with optimizer.toggle_model(sync_grad=last) if self.loop == "toggled" else contextlib.nullcontext():
             self.manual_backward(loss / ACCUMULATE)
         if last:
@@ -74,7 +75,8 @@ class Count(lightning.Callback):
 def loader(batches: int) -> Any:
     generator = torch.Generator().manual_seed(5)
     rows = torch.randint(-3, 4, (2 * batches, 4), generator=generator).to(torch.float64)  # for two ranks, of which each has the half
-    return torch.utils.data.DataLoader(rows, batch_size=1)
+    data: Any = rows
+    return torch.utils.data.DataLoader(data, batch_size=1)
 
 
 def main(folder: str, loop: str) -> None:
