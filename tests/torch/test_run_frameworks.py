@@ -153,6 +153,8 @@ def test_reads_are_seen_until_closed() -> None:
     parameter.grad = torch.full((2,), 3.0)
     torch.optim.SGD([parameter], lr=0.0).step()
     assert (other.grad, told, guarded) == (None, [], [])
+    framework = compile("parameter.grad", "/somewhere/accelerate/accelerator.py", "eval")
+    assert torch.equal(eval(framework, {"parameter": parameter}), torch.full((2,), 3.0))
     assert torch.nn.utils.clip_grad_norm_([parameter], 1.0) > 4
     assert (told, bool(guarded)) == ([], True)
     assert parameter.grad is not None

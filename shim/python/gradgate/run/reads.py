@@ -18,6 +18,8 @@ import torch
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _GUARDED = (f"nn{os.sep}utils{os.sep}clip_grad.py", f"amp{os.sep}grad_scaler.py")  # enforced, gradients are reduced from there on
+# They look at what kind of tensor a gradient is, and clip through torch.
+_HARMLESS = (f"{os.sep}accelerate{os.sep}accelerator.py", f"{os.sep}transformers{os.sep}trainer.py")
 _grad: Any = torch._C.TensorBase.grad
 _watchers: dict[int, Reads] = {}  # by parameter
 _kinds: list[type] = []
@@ -46,7 +48,7 @@ class Reads:
         if name.startswith(_TORCH):
             if name.endswith(_GUARDED):
                 self._guarded()
-        elif not name.startswith(_OURS):
+        elif not name.startswith(_OURS) and not name.endswith(_HARMLESS):
             self._told(f"{name}:{frame.f_lineno}")
 
 
