@@ -169,6 +169,18 @@ def test_left_alone(loops: Loops, name: str, hows: tuple[str, ...], why: str, ho
         assert told.figures["windows"]
 
 
+def test_what_reads_gradients_later_is_left_alone_from_there(loops: Loops) -> None:
+    """The first window is not seen, the second judged, the third and fourth enforced; after that the script reduces as it did."""
+    plain, enforced = loops("read_now_and_then", "plain"), loops("read_now_and_then", "enforce")
+    assert enforced.parameters == plain.parameters
+    assert enforced.gradients(Loop()) == 4 + 1 + 1 + 3 * 4
+    assert enforced.done.report is not None
+    [figures] = enforced.done.report["observed"]
+    assert (figures["windows"], figures["reductions"]) == (2, 2)
+    assert "touched_loops.py" in figures["given_up"] and "reads gradients before the step" in figures["given_up"]
+    assert figures["given_up"] in enforced.done.stderr[0]
+
+
 def test_models_that_step_in_turns_are_counted_together(loops: Loops) -> None:
     figures: Any = loops("one_after_the_other", "audit").figures
     assert len(figures["model"]) == len(figures["optimizer"]) == 2

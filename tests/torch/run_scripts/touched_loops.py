@@ -51,4 +51,18 @@ def clipped_in_two(run: Run) -> Any:
     return _train(run, _clip_in_two)
 
 
-LOOPS: dict[str, Loop] = {loop.__name__: loop for loop in (scaled_by_hand, clipped_by_hand, clipped_in_two)}
+def read_now_and_then(run: Run) -> Any:
+    """Rank 0 alone looks at a gradient, before the fourth of seven steps."""
+    model = models.ddp()
+    optimizer = run.sgd(model.parameters())
+    for step, batches in enumerate(run.windows(*(4,) * 7)):
+        for x in batches:
+            model(x).square().mean().backward()
+        if step == 3 and torch.distributed.get_rank() == 0:
+            assert all(parameter.grad is not None for parameter in model.parameters())
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.parameters()
+
+
+LOOPS: dict[str, Loop] = {loop.__name__: loop for loop in (scaled_by_hand, clipped_by_hand, clipped_in_two, read_now_and_then)}

@@ -16,18 +16,15 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from . import report
+from .observed import AUDIT, ENFORCE, Observed
 from .reads import Early, agreed
-from .tally import Tally
 
-AUDIT, ENFORCE = "audit", "enforce"
 _observer: Observer | None = None
 
 
@@ -36,59 +33,6 @@ def install() -> None:
     global _observer  # noqa: PLW0603 - one per process, as torch's hooks are
     if _observer is None:
         _observer = Observer(enforcing=os.environ.get("GRADGATE") == ENFORCE)
-
-
-class Observed:
-    """What is attached together, and what it has counted. `before`: its reductions per window while it was only counted."""
-
-    def __init__(self, models: list[torch.nn.Module], optimizers: list[torch.optim.Optimizer], kinds: list[str], group: Any) -> None:
-        self.models = models
-        self.optimizers = optimizers
-        self.kinds = kinds
-        self.group = group
-        self.how = AUDIT
-        self.before: float | None = None
-        self.judged = False
-        self.early: Early | None = None
-        self.given_up = ""  # why it counts no more
-        self.tally = Tally()
-        self.sync: Any = None
-        self.implicit: Any = None
-
-    def attach(self, how: str) -> None:
-        """Collective."""
-        from .. import attachment, options  # noqa: PLC0415 - a process that never steps does without
-        from .implicit import Implicit  # noqa: PLC0415
-
-        self.how, self.tally = how, Tally()
-        chosen = options.check("observe", **_options(self.group))
-        with _enforcement(how):
-            self.sync = attachment.attach_all(self.models, self.optimizers, self.group, chosen, votes=how == ENFORCE)
-        self.implicit = Implicit(self.sync, self.tally, _raised if how == ENFORCE else self.give_up)
-
-    def detach(self) -> None:
-        if self.early is not None:
-            self.early.close()
-        self.implicit.close()
-        if self.sync.window.inside:
-            self.sync.leave(RuntimeError("detached"), None)
-        self.sync.close()
-
-    def ended(self) -> None:
-        """An optimizer has stepped, or would have, and nothing guards it: the window is over."""
-        window = self.sync.window
-        if window.leave is not None:
-            window.leave()
-        if window.micro_steps and not window.inside:
-            window.conclude()
-            window.publish(stepped=True)
-        if self.early is not None:
-            self.early.reduced = False
-
-    def give_up(self, error: Exception) -> None:
-        if not self.given_up:
-            self.given_up = f"{type(error).__name__}: {error}"
-            self.detach()
 
 
 class Observer:
@@ -167,6 +111,9 @@ class Observer:
             return
         self._window_ended(optimizer)
         one = self._of.get(id(optimizer))
+        if one is not None and one.how == ENFORCE and not one.given_up:
+            one.stepped()
+            return
         judging = one is not None and self.enforcing and one.how == AUDIT and not one.given_up
         if id(optimizer) in self._of and not judging:
             return
@@ -206,6 +153,7 @@ class Observer:
             return
         one.before = one.tally.reductions / one.tally.windows
         one.attach(ENFORCE)
+        one.watch_reads()
         self._know(one.optimizers, one)
         self.observed.append(one)
 
@@ -277,29 +225,3 @@ class Observer:
         self.observed.clear()
         self._of.clear()
         self._kept.clear()
-
-
-def _raised(error: Exception) -> None:
-    raise error
-
-
-@contextlib.contextmanager
-def _enforcement(how: str) -> Iterator[None]:
-    """What an attachment made now will do."""
-    before = os.environ["GRADGATE"]
-    os.environ["GRADGATE"] = how
-    try:
-        yield
-    finally:
-        os.environ["GRADGATE"] = before
-
-
-def _options(group: Any) -> dict[str, Any]:
-    """As attach has them, but that ranks wait for each other no shorter than the process group would."""
-    backend = torch.distributed.get_backend(group)
-    timeout = torch.distributed.distributed_c10d._get_default_timeout(backend) or timedelta(minutes=30)
-    return {
-        **{"mode": os.environ.get("GRADGATE_RUN_MODE", "auto"), "windows": "equal", "uneven": "stop", "divide": "world"},
-        **{"bucket_mb": None, "wire": None, "keep_params": None, "strict": False, "job": None, "parity_every": 0},
-        **{"deadline_s": timeout.total_seconds(), "handshake_deadline_s": 60.0},
-    }

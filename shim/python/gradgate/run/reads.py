@@ -55,19 +55,39 @@ class Reads:
 class Early:
     """Reads of gradients that an enforced window would not have reduced yet. `holds`: whether an open window has any."""
 
-    def __init__(self, parameters: Iterable[torch.Tensor], holds: Callable[[], bool]) -> None:
-        self.where = ""  # the last one
+    def __init__(self, parameters: Iterable[torch.Tensor], holds: Callable[[], bool], tell: Callable[[str], None] | None = None) -> None:
+        self.where = ""  # the first one
+        self._tell = tell
         self.reduced = False  # from here to the end of the window gradients are what the step needs, enforced or not
         self._holds = holds
         self._reads = Reads(parameters, self._told, self._guarded)
         self.close = self._reads.close
 
     def _told(self, where: str) -> None:
-        if not self.reduced and self._holds() and torch._C._current_graph_task_id() == -1:
-            self.where = where
+        if self.where or self.reduced or not self._holds() or torch._C._current_graph_task_id() != -1:
+            return
+        self.where = where
+        if self._tell is not None:
+            self._tell(where)
 
     def _guarded(self) -> None:
         self.reduced = True
+
+
+class Notice:
+    """What one rank tells all, at once: each finds it after a collective that comes later on the rank that gave it."""
+
+    def __init__(self, group: Any) -> None:
+        distributed = torch.distributed
+        prefix = f"gradgate/run/notice/{group.group_name}/{next(_rounds)}"
+        self._store = distributed.PrefixStore(prefix, distributed.distributed_c10d._get_default_store())
+
+    def give(self, text: str) -> None:
+        self._store.set("text", text)
+        self._store.add("given", 1)  # answers when the store has both
+
+    def given(self) -> str:
+        return self._store.get("text").decode() if self._store.check(["given"]) else ""
 
 
 def agreed(group: Any, told: str) -> list[str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .observer import Observed, Observer
+    from .observed import Observed
+    from .observer import Observer
 
 
 def of(one: Observed) -> dict[str, Any]:
