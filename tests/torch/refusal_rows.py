@@ -21,8 +21,8 @@ DEADLINE_S = 3.0
 
 def own_group() -> Any:
     """One that may break: its time-out is short, and nobody else uses it."""
-    group = dist.new_group(timeout=timedelta(seconds=DEADLINE_S))
     dist.barrier()  # the row before may have held the ranks for different times
+    group = dist.new_group(timeout=timedelta(seconds=DEADLINE_S))
     t.KEPT.append(group)
     return group
 
