@@ -37,6 +37,25 @@ def refuse_attached(optimizers: list[torch.optim.Optimizer], parameters: list[to
         )
 
 
+def after_closure(args: Any, kwargs: Any, then: Callable[[], None]) -> Any:
+    """What a step is to be called with, for a pre-hook to return, so that `then` runs after each call of its closure; None where it has
+    none."""
+    # args[0] may be the optimizer itself: hooks get what the wrapped method was called with.
+    place = next((i for i, a in enumerate(args) if callable(a) and not isinstance(a, torch.optim.Optimizer)), None)
+    closure = args[place] if place is not None else kwargs.get("closure")
+    if closure is None:
+        return None
+
+    def closure_then() -> Any:
+        loss = closure()
+        then()
+        return loss
+
+    if place is not None:
+        return (*args[:place], closure_then, *args[place + 1 :]), kwargs
+    return args, {**kwargs, "closure": closure_then}
+
+
 class Guards:
     """The guards of one attachment. Nothing is patched before the first and after the last."""
 
@@ -65,21 +84,10 @@ class Guards:
         self._handles.append(optimizer.register_step_pre_hook(self._before_step))
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        # args[0] may be the optimizer itself: hooks get what the wrapped method was called with.
-        place = next((i for i, a in enumerate(args) if callable(a) and not isinstance(a, torch.optim.Optimizer)), None)
-        closure = args[place] if place is not None else kwargs.get("closure")
-        if closure is None:
+        changed = after_closure(args, kwargs, lambda: self._check(optimizer))
+        if changed is None:
             self._check(optimizer)
-            return None
-
-        def checked() -> Any:
-            loss = closure()
-            self._check(optimizer)
-            return loss
-
-        if place is not None:
-            return (*args[:place], checked, *args[place + 1 :]), kwargs
-        return args, {**kwargs, "closure": checked}
+        return changed
 
     def _check(self, optimizer: torch.optim.Optimizer) -> None:
         window = self._window
@@ -191,7 +199,7 @@ def _patch_norm(name: str, original: Callable[..., Any]) -> None:
     @functools.wraps(original)
     def norm(gradients: Any, *args: Any, **kwargs: Any) -> Any:
         tensors: list[Any] = [gradients] if isinstance(gradients, torch.Tensor) else list(gradients)
-        for window in set(_windows_of_parameter.values()):
+        for window in {w for w in _windows_of_parameter.values() if not w.closed}:
             owners = {id(p.grad): p for p in window.job.parameters if p.grad is not None}
             if any(id(tensor) in owners for tensor in tensors):
                 window.require_reduced(name)

@@ -15,12 +15,18 @@ def _alive(kind: type) -> Iterator[Any]:
     return (held for held in gc.get_objects() if issubclass(type(held), kind))
 
 
-def _parameters(optimizer: torch.optim.Optimizer) -> set[int]:
-    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+def _optimizers() -> Iterator[torch.optim.Optimizer]:
+    """Each by the object that has the groups itself, not by a wrapper around it."""
+    return (held for held in _alive(torch.optim.Optimizer) if {"param_groups", "state"} <= vars(held).keys())
 
 
-def models_of(parameters: set[int]) -> list[torch.nn.Module]:
-    """Outermost modules that have some of these parameters: as few as have all of them, the largest first."""
+def _parameters(*optimizers: torch.optim.Optimizer) -> set[int]:
+    return {id(parameter) for optimizer in optimizers for group in optimizer.param_groups for parameter in group["params"]}
+
+
+def models_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[torch.nn.Module]:
+    """Outermost modules that have some of their parameters: as few as have all of them, the largest first."""
+    parameters = _parameters(*optimizers)
     modules = list(_alive(torch.nn.Module))
     inside = {id(child) for module in modules for child in module._modules.values() if child is not None}
     own = {id(module): {id(p) for p in module.parameters()} & parameters for module in modules if id(module) not in inside}
@@ -36,20 +42,17 @@ def others_of(models: Iterable[torch.nn.Module], optimizers: list[torch.optim.Op
     """Optimizers of other models that are wrapped too."""
     known = {id(optimizer.param_groups) for optimizer in optimizers}
     mine = {id(model) for model in models}
-    found = {}
-    for optimizer in _alive(torch.optim.Optimizer):
-        if "param_groups" in vars(optimizer) and "state" in vars(optimizer) and id(optimizer.param_groups) not in known:
-            theirs = [model for model in models_of(_parameters(optimizer)) if id(model) not in mine]
-            if any(adapters.discover(model)[0] for model in theirs):
-                found[id(optimizer.param_groups)] = optimizer
-    return list(found.values())
+    rest = {id(optimizer.param_groups): optimizer for optimizer in _optimizers() if id(optimizer.param_groups) not in known}
+    theirs = [model for model in models_of(rest.values()) if id(model) not in mine and adapters.discover(model)[0]]
+    parameters = {id(parameter) for model in theirs for parameter in model.parameters()}
+    return [optimizer for optimizer in rest.values() if _parameters(optimizer) & parameters]
 
 
 def optimizers_of(models: Iterable[torch.nn.Module], first: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
-    """Those that train some parameter of the models, each by the object that has the groups itself (not a wrapper around it)."""
+    """Those that train some parameter of the models."""
     parameters = {id(parameter) for model in models for parameter in model.parameters()}
     found = {id(first.param_groups): first}
-    for optimizer in _alive(torch.optim.Optimizer):
-        if "param_groups" in vars(optimizer) and "state" in vars(optimizer) and _parameters(optimizer) & parameters:
+    for optimizer in _optimizers():
+        if _parameters(optimizer) & parameters:
             found.setdefault(id(optimizer.param_groups), optimizer)
     return list(found.values())

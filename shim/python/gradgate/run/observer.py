@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from .. import guards
 from . import report
 from .observed import AUDIT, ENFORCE, Observed
 from .reads import Early, agreed
@@ -74,17 +75,7 @@ class Observer:
         if one.early is not None:
             one.early.reduced = True
         # An optimizer that evaluates the loss itself needs each of its evaluations reduced.
-        place = next((at for at, held in enumerate(args) if callable(held) and not isinstance(held, torch.optim.Optimizer)), None)
-        closure = args[place] if place is not None else kwargs.get("closure")
-        if closure is None:
-            return None
-
-        def counted() -> Any:
-            loss = closure()
-            self._window_ended(optimizer)
-            return loss
-
-        return ((*args[:place], counted, *args[place + 1 :]), kwargs) if place is not None else (args, {**kwargs, "closure": counted})
+        return guards.after_closure(args, kwargs, lambda: self._window_ended(optimizer))
 
     def _adopt(self, optimizer: torch.optim.Optimizer) -> None:
         """One that was made after its model had been attached; where that is enforced, nobody has reduced yet what it steps on."""
@@ -162,7 +153,7 @@ class Observer:
         self._of.update((id(optimizer), one) for optimizer in optimizers)
 
     def _meet(self, optimizer: torch.optim.Optimizer) -> None:
-        from .. import adapters  # noqa: PLC0415
+        from .. import adapters  # noqa: PLC0415 - a process that never steps does without
         from . import found  # noqa: PLC0415
 
         distributed = torch.distributed
@@ -170,14 +161,14 @@ class Observer:
             self.left_alone["one process, whose gradients are reduced with nobody"] = None
             return
         self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
-        models = found.models_of({id(p) for group in optimizer.param_groups for p in group["params"]})
+        models = found.models_of([optimizer])
         optimizers = found.optimizers_of(models, optimizer)
+        wrapped = [(model, *adapters.discover(model)) for model in models]
         # One of a model that nobody wraps is left alone by itself.
-        others = found.others_of(models, optimizers) if any(adapters.discover(model)[0] for model in models) else []
+        others = found.others_of(models, optimizers) if any(held for _, held, _ in wrapped) else []
         if others and not self.enforcing:
             optimizers += others
-            models = found.models_of({id(p) for one in optimizers for group in one.param_groups for p in group["params"]})
-        wrapped = [(model, *adapters.discover(model)) for model in models]
+            wrapped = [(model, *adapters.discover(model)) for model in found.models_of(optimizers)]
         reducing = [adapter for _, held, _ in wrapped for adapter in held]
         why = self._reason_to_leave(optimizers, others, wrapped, reducing)
         if why:

@@ -14,7 +14,6 @@ class Tally:
         self.reductions = 0
         self.wasted = 0  # in micro-steps that were not their window's last
         self.unreduced = 0  # windows in which no micro-step reduced
-        self.collectives = 0
         self.busy_ns = 0  # that collectives took in micro-steps that reduced
         self.wasted_ns = 0  # and in wasted ones
         self._window: list[tuple[int, int]] = []
@@ -38,7 +37,6 @@ class Tally:
         self.unreduced += not reducing
         self.busy_ns += sum(reducing.values())
         self.wasted_ns += sum(wasted.values())
-        self.collectives += sum(issued for issued, _ in self._window)
         self._window = []
 
     @property
