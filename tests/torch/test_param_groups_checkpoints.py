@@ -63,7 +63,8 @@ class Run:
 
 def forget_origins(optimizer: torch.optim.Optimizer) -> None:
     """As if its parameters had come out of a copy of the model."""
-    param_groups.origin.forget([tensor for group in optimizer.param_groups for tensor in group["params"]])
+    for tensor in (tensor for group in optimizer.param_groups for tensor in group["params"]):
+        vars(tensor).pop(param_groups.origin._ATTRIBUTE, None)
 
 
 @pytest.mark.parametrize("schedule", s.SCHEDULERS)

@@ -32,8 +32,7 @@ class Grouping:
 
     @staticmethod
     def of(saved: Layout, target: Layout, found: list[Found]) -> Grouping:
-        group_of = {key: index for index, keys in enumerate(saved.keys) for key in keys}
-        return Grouping(saved, target, [[*dict.fromkeys(group_of[key] for key in keys if key is not None)] for keys in found])
+        return Grouping(saved, target, [[*dict.fromkeys(saved.group_of[key] for key in keys if key is not None)] for keys in found])
 
     def settings(self, ignore: Collection[str]) -> list[dict[str, Any]]:
         """Of each group of the target: what was saved, and its own where nothing was. Errors: InvalidArgument where saved groups differ."""
@@ -43,17 +42,18 @@ class Grouping:
     def _saved_settings(self, number: int, ignore: Collection[str], sharers: dict[tuple[int, str], int]) -> dict[str, Any]:
         if not self.sources[number]:
             return {}
+        ignore = {*ignore, *(IMPLEMENTATION & self.target.settings[number].keys())}
         first, *others = self.sources[number]
         for index in others:
             ours, theirs = self.saved.settings[first], self.saved.settings[index]
-            for key in settings.differing(ours, theirs, {*ignore, *(IMPLEMENTATION & self.target.settings[number].keys())}):
+            for key in settings.differing(ours, theirs, ignore):
                 raise InvalidArgument(
                     self._differ(key, first, index, (ours.get(key), theirs.get(key)), number)
                     + f"; keep them apart in the optimizer, or take its own with ignore=('{key}',)"
                 )
         held = {}
         for key, value in self.saved.settings[first].items():
-            if key in ignore or (key in IMPLEMENTATION and key in self.target.settings[number]):
+            if key in ignore:
                 continue
             # Schedulers write into tensors, and others into lists: what the target's groups do not share they must not load shared.
             own = self.target.settings[number].get(key)
@@ -80,7 +80,7 @@ class Grouping:
             if not members:
                 picked.append(self._not_saved(path, number, values))
                 continue
-            value = schedulers.agreed(values, members, self._refusal(path, values, number))
+            value = settings.agreed(values, members, self._refusal(path, values, number))
             picked.append(copy.deepcopy(value) if members[0] in used else value)
             used.add(members[0])
         return picked

@@ -38,6 +38,11 @@ class Layout:
         return [key for keys in self.keys for key in keys]
 
     @cached_property
+    def group_of(self) -> dict[Hashable, int]:
+        """By the parameter's key."""
+        return {key: index for index, keys in enumerate(self.keys) for key in keys}
+
+    @cached_property
     def flat_names(self) -> list[str] | None:
         return None if self.names is None else [name for names in self.names for name in names]
 
@@ -71,12 +76,11 @@ class Layout:
 
     def singles(self, places: list[int]) -> Layout:
         """A group for each parameter, in the order of `places` among all."""
-        group_of = [index for index, keys in enumerate(self.keys) for _ in keys]
 
         def picked(flat: list[Any] | None) -> Any:
             return None if flat is None else [[flat[place]] for place in places]
 
-        held = [self.settings[group_of[place]] for place in places]
+        held = [self.settings[self.group_of[self.flat[place]]] for place in places]
         return Layout(held, picked(self.flat), picked(self.flat_names), picked(self.flat_tensors), self.state)
 
     def merged(self, ignore: Collection[str]) -> Layout:

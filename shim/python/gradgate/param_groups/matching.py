@@ -42,17 +42,17 @@ def match(saved: Layout, target: Layout, order: Iterable[Any] | None, ignore: Co
     Errors: InvalidArgument where that cannot be told, or where the saved state is of another shape.
     """
     if order is not None:
-        found: Found | None = _by_order(saved, target, order)
+        found = _by_order(saved, target, order)
     elif saved.state and target.state is saved.state:  # the checkpoint itself, grouped anew
         found = [*target.flat]
     else:
         found = _by_name(saved, target) or _by_origin(saved, target) or _by_settings(saved, target, ignore)
-    _check_nothing_is_lost(saved, found or [])
-    keys = iter(found or [])
+    _check_nothing_is_lost(saved, found)
+    keys = iter(found)
     grouped = [[next(keys) for _ in group] for group in target.keys]
     _check_shapes(saved, target, grouped)
     if order is not None:
-        _check_settings_fit(saved, target, found or [], ignore)
+        _check_settings_fit(saved, target, found, ignore)
     return grouped
 
 
@@ -169,9 +169,8 @@ def _keys(groups: Layout) -> set[str]:
 
 def _check_settings_fit(saved: Layout, target: Layout, found: Found, ignore: Collection[str]) -> None:
     """That nobody gave the order of the other side: settings of single parameters would have changed places."""
-    group_of = {key: index for index, keys in enumerate(saved.keys) for key in keys}
     own = [group for group, keys in zip(target.settings, target.keys, strict=True) for _ in keys]
-    pairs = [(saved.settings[group_of[key]], held) for key, held in zip(found, own, strict=True) if key is not None]
+    pairs = [(saved.settings[saved.group_of[key]], held) for key, held in zip(found, own, strict=True) if key is not None]
     ours, theirs = (Layout([pair[side] for pair in pairs], [], None, None, {}) for side in (0, 1))
     _check_same_order(ours, theirs, ignore)
 

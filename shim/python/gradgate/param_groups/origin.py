@@ -59,9 +59,3 @@ def _made_by(order: Sequence[int], sizes: Sequence[int]) -> bool:
     places = iter(order)
     groups = [[next(places) for _ in range(size)] for size in sizes if size]
     return all(group == sorted(group) for group in groups) and groups == sorted(groups)
-
-
-def forget(tensors: Sequence[torch.Tensor]) -> None:
-    """As if they had never been merged."""
-    for tensor in tensors:
-        tensor.__dict__.pop(_ATTRIBUTE, None)

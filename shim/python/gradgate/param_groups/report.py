@@ -101,16 +101,15 @@ class Report:
         """
         if len(values) != self.before:
             raise InvalidArgument(f"{name} has {len(values)} values; there were {self.before} parameter groups: give one for each")
-        for number, members in enumerate(self.members):
-            first = settings.fingerprint(values[members[0]])
-            odd = next((index for index in members if settings.fingerprint(values[index]) != first), None)
-            if odd is not None:
-                one, other = settings.shown(values[members[0]]), settings.shown(values[odd])
-                raise InvalidArgument(
-                    f"{name} differs between the groups {members[0]} and {odd}, which became group {number}: {one} ≠ {other}; "
-                    "give such groups a key that differs, as 'schedule', before merging, and they stay apart"
-                )
-        return [values[members[0]] for members in self.members]
+
+        def refusal(one: int, odd: int) -> str:
+            number = next(number for number, members in enumerate(self.members) if one in members)
+            return (
+                f"{name} differs between the groups {one} and {odd}, which became group {number}: {settings.shown(values[one])} ≠ "
+                f"{settings.shown(values[odd])}; give such groups a key that differs, as 'schedule', before merging, and they stay apart"
+            )
+
+        return [settings.agreed(values, members, refusal) for members in self.members]
 
     def __str__(self) -> str:
         lines = [f"{self.before:,} parameter groups became {self.after:,}: {self.parameters:,} tensors, {self.elements:,} elements"]

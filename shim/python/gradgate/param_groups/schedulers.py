@@ -15,7 +15,6 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ..errors import InvalidArgument
-from . import settings
 
 # torch's, and timm's base_values.
 PER_GROUP = frozenset({"base_lrs", "_last_lr", "lr_lambdas", "min_lrs", "max_lrs", "base_momentums", "max_momentums", "base_values"})
@@ -199,12 +198,3 @@ def looks_per_group(holder: object, count: int, known: Collection[str]) -> str |
     """An attribute that has as many entries as there are groups."""
     own = {key: value for key, value in vars(holder).items() if key not in known and not key.startswith(("_optimizer_", "_hook"))}
     return next((key for key, value in own.items() if not isinstance(value, tuple) and _length(value) == count > 1), None)
-
-
-def agreed(values: Sequence[Any], members: Sequence[int], refusal: Callable[[int, int], str]) -> Any:
-    """The one value that all `members` have; else InvalidArgument with `refusal(first, odd)`."""
-    first = settings.fingerprint(values[members[0]])
-    for index in members[1:]:
-        if settings.fingerprint(values[index]) != first:
-            raise InvalidArgument(refusal(members[0], index))
-    return values[members[0]]

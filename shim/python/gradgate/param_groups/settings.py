@@ -13,10 +13,12 @@ from __future__ import annotations
 import functools
 import math
 import types
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
+
+from ..errors import InvalidArgument
 
 OWN_KEYS = frozenset({"params", "param_names"})
 
@@ -115,6 +117,15 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any], ignore: Collecti
             said = [repr(side[key]) if key in side else "-" for side in (one, other)]
         found[key] = (said[0], said[1])
     return found
+
+
+def agreed(values: Sequence[Any], members: Sequence[int], refusal: Callable[[int, int], str]) -> Any:
+    """The one value that all `members` have; else InvalidArgument with `refusal(first, odd)`."""
+    first = fingerprint(values[members[0]])
+    for index in members[1:]:
+        if fingerprint(values[index]) != first:
+            raise InvalidArgument(refusal(members[0], index))
+    return values[members[0]]
 
 
 def shown(value: object, limit: int = 40) -> str:
