@@ -123,9 +123,11 @@ void Ledger::CountOverrides(uint32_t unwanted, Phase phase) {
 
 Status Ledger::BeginMicroStep(Last last, bool* closes) {
   if (closed_ || member_->forked()) return CheckUsable();
+  const bool outruns = engine_.outrun_next();
   const Decision decision = engine_.BeginMicroStep(last);
   if (decision.action == Action::kRefuse) return Refused(decision.refusal);
   LeavePhase();
+  if (outruns) Outrun();
   const uint32_t micro_step = engine_.counts().micro_steps + 1;
   counts_->BeginPhase(Phase::kMicroStep, WantedRoles(engine_.closing()), micro_step);
   const int64_t now_ns = MonotonicNs();
@@ -133,6 +135,11 @@ Status Ledger::BeginMicroStep(Last last, bool* closes) {
   member_->MicroStepBegun(micro_step, now_ns);
   *closes = engine_.closing();
   return OkStatus();
+}
+
+// What is added to a window after its predicted end is reduced once more.
+void Ledger::Outrun() {
+  for (uint32_t role = 0; role < kGroupRoleCount; ++role) window_.extra[role] += roles_ >> role & 1;
 }
 
 // Where nothing is suppressed, in audit or off, nothing is counted as such.
@@ -310,10 +317,21 @@ Status Ledger::SetMode(SyncMode mode) {
   if (engine_.state() == WindowEngine::State::kFailed) return Refused(Refusal::kFailed);
   if (mode == SyncMode::kWindowReplica && o_.roles != 0 && (o_.roles & kShard) == 0)
     return InvalidArgument("mode window_replica needs a shard group among the roles, which are " + RoleNames(o_.roles));
-  if (!engine_.Configure({o_.accumulate, EveryMicroStep(o_.enforcement, mode)}))
+  if (!engine_.Configure({o_.accumulate, EveryMicroStep(o_.enforcement, mode), engine_.config().predicted}))
     return FailedPrecondition("the mode cannot change inside a window; close it first");
   policy_ = mode;
   member_->page().totals.sync_mode.store(static_cast<uint64_t>(mode_in_force()), std::memory_order_relaxed);
+  return OkStatus();
+}
+
+Status Ledger::Predict(uint32_t micro_steps) {
+  if (closed_ || member_->forked()) return CheckUsable();
+  if (engine_.state() == WindowEngine::State::kFailed) return Refused(Refusal::kFailed);
+  if (o_.accumulate != 0 && micro_steps != 0)
+    return InvalidArgument("windows are declared, of " + std::to_string(o_.accumulate) +
+                           " micro-steps; nothing is to be predicted");
+  if (!engine_.Configure({o_.accumulate, engine_.config().every_micro_step, micro_steps}))
+    return FailedPrecondition("a prediction cannot change inside a window; close it first");
   return OkStatus();
 }
 

@@ -63,6 +63,7 @@ class Ledger {
   Status LateBegin();
   Status CloseWindow(const LedgerWindowEnd& end, ClosedWindow* report);
   Status SetMode(SyncMode mode);
+  Status Predict(uint32_t micro_steps);
   Status DeclareExtra(GroupRole role, uint32_t count);
   Status Warn(const char* reason, const std::string& message);
   Status Close();
@@ -94,6 +95,7 @@ class Ledger {
   uint32_t IntendedReductions(GroupRole role, uint32_t max_micro_steps) const;
   void LeavePhase();
   void CountOverrides(uint32_t unwanted, Phase phase);
+  void Outrun();
   void CountSuppressed();
   page::WindowRecord MakeRecord(const LedgerWindowEnd& end, const LedgerCounts::Window& issued) const;
   bool CountReductions(const LedgerWindowEnd& end, const LedgerCounts::Window& issued, page::WindowRecord* record);

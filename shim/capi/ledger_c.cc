@@ -299,6 +299,13 @@ gg_status_t gg_ledger_warn(gg_ledger* ledger, const char* reason, const char* me
   });
 }
 
+gg_status_t gg_ledger_predict(gg_ledger* ledger, uint32_t micro_steps, gg_error* error) {
+  return Guarded(error, [&]() -> Status {
+    if (!ledger) return IsNull("ledger");
+    return ledger->ledger->Predict(micro_steps);
+  });
+}
+
 gg_status_t gg_ledger_declare_extra(gg_ledger* ledger, gg_group group, uint32_t count, gg_error* error) {
   return Guarded(error, [&]() -> Status {
     if (!ledger) return IsNull("ledger");

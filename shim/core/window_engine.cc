@@ -53,6 +53,7 @@ Decision WindowEngine::BeforeStep() const {
 void WindowEngine::LateReduced() {
   if (BeforeStep().action != Action::kReduceLate) return;
   pending_ = 0;
+  closing_ = false;
   counts_.last_reduction_at = counts_.micro_steps;
   state_ = State::kReduced;
 }

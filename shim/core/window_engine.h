@@ -13,13 +13,14 @@
 //   idle           | accumulate / reduce | refuse        | refuse       | refuse           | reduce late (empty)     | refuse
 //   in micro-step  | refuse              | accumulate    | see below    | back, or refuse  | refuse                  | refuse
 //   open           | accumulate / reduce | refuse        | refuse       | refuse           | reduce late, or proceed | refuse
-//   reduced        | refuse: close first | refuse        | refuse       | refuse           | proceed                 | idle
+//   reduced        | see below           | refuse        | refuse       | refuse           | proceed                 | idle
 //   failed         | refuse              | refuse        | refuse       | refuse           | refuse                  | refuse
 //
 // A micro-step reduces when every one does (every_micro_step) or when it closes its window: told by `last`, or being the
-// accumulate-th. One in which nothing was reduced all the same (NotReduced: skipped, without a backward) leaves its window open
-// and pending, however it was told to end. An open window in which nothing is pending (every micro-step reduced, cut short)
-// proceeds at the step.
+// accumulate-th, or in an undeclared window the predicted one. A prediction is a guess: the next micro-step outruns it, and
+// what it adds is reduced once more; any other reduced window refuses, it must be closed first. A micro-step in which nothing
+// was reduced all the same (NotReduced: skipped, without a backward) leaves its window open and pending, however it was told to
+// end. An open window in which nothing is pending (every micro-step reduced, cut short) proceeds at the step.
 //
 // Every "refuse" leaves the state as it was. Thread class: one thread at a time. Nothing allocates.
 
@@ -65,6 +66,7 @@ struct Decision {
 struct WindowConfig {
   uint32_t accumulate = 1;  // micro-steps per window; 0: not declared, none closes by count
   bool every_micro_step = false;
+  uint32_t predicted = 0;  // where none are declared: the micro-step that will likely be the last; 0: not known
 };
 
 // Counts of one window on this rank.
@@ -94,6 +96,11 @@ class WindowEngine {
   // The optimizer is about to step, or the window is flushed. Changes nothing: on kReduceLate reduce, then LateReduced.
   Decision BeforeStep() const;
   void LateReduced();
+
+  // The window was closed by a prediction; a micro-step that begins now goes on with it.
+  bool outrun_next() const {
+    return state_ == State::kReduced && closing_ && config_.accumulate == 0 && counts_.micro_steps == config_.predicted;
+  }
 
   // Ends a window that has nothing pending; *counts tells what it was.
   Decision Close(WindowCounts* counts);
@@ -130,8 +137,9 @@ class WindowEngine {
 inline Decision WindowEngine::BeginMicroStep(Last last) {
   if (state_ == State::kFailed) return Refuse(Refusal::kFailed);
   if (state_ == State::kInMicroStep) return Refuse(Refusal::kNestedMicroStep);
-  if (state_ == State::kReduced) return Refuse(Refusal::kNotClosed);
-  const bool counted = config_.accumulate > 0 && counts_.micro_steps + 1 >= config_.accumulate;
+  if (state_ == State::kReduced && !outrun_next()) return Refuse(Refusal::kNotClosed);
+  const uint32_t next = counts_.micro_steps + 1;
+  const bool counted = config_.accumulate > 0 ? next >= config_.accumulate : next == config_.predicted;
   closing_ = last == Last::kYes || (last == Last::kByCount && counted);
   reducing_ = closing_ || config_.every_micro_step;
   gradient_seen_ = false;

@@ -46,7 +46,7 @@ extern "C" {
 
 /* Same major: compatible. The library's minor must be at least the one compiled against. */
 #define GG_ABI_MAJOR 1
-#define GG_ABI_MINOR 1
+#define GG_ABI_MINOR 2
 
 /* GG_ABI_MAJOR << 16 | GG_ABI_MINOR of the library. Any thread; cannot fail. */
 GG_API uint32_t gg_abi_version(void);
@@ -584,6 +584,12 @@ GG_API gg_status_t gg_ledger_window_close(gg_ledger* ledger, const gg_window_end
 /* Changes the mode from the next window on; the same on all ranks, for their ballots carry it. Loop thread; does not block.
  * GG_FAILED_PRECONDITION: a window is open. GG_INVALID_ARGUMENT: mode, or auto. */
 GG_API gg_status_t gg_ledger_set_mode(gg_ledger* ledger, gg_mode mode, gg_error* error);
+
+/* From the next window on the `micro_steps`-th micro-step closes it by count, as a guess: if another one begins before
+ * gg_ledger_window_close, it goes on with the window, and one more reduction of each role is declared. 0: none does. The same
+ * on all ranks. Loop thread; does not block. GG_FAILED_PRECONDITION: a window is open. GG_INVALID_ARGUMENT: windows are
+ * declared. */
+GG_API gg_status_t gg_ledger_predict(gg_ledger* ledger, uint32_t micro_steps, gg_error* error);
 
 /* Counts a warning and tells the first of each reason through `log`. Loop thread. GG_INVALID_ARGUMENT: NULL. */
 GG_API gg_status_t gg_ledger_warn(gg_ledger* ledger, const char* reason, const char* message, gg_error* error);

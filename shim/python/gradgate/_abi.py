@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-ABI_MAJOR, ABI_MINOR = 1, 1
+ABI_MAJOR, ABI_MINOR = 1, 2
 
 OK, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, RESOURCE_EXHAUSTED = 0, 3, 4, 5, 8
 FAILED_PRECONDITION, ABORTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 9, 10, 12, 13, 14
@@ -181,6 +181,7 @@ PROMPT: dict[str, tuple[Any, list[Any]]] = {
     "gg_ledger_late_begin": (c_int32, [_LEDGER, _ERROR]),
     "gg_ledger_window_close": (c_int32, [_LEDGER, POINTER(WindowEnd), POINTER(Window), _ERROR]),
     "gg_ledger_set_mode": (c_int32, [_LEDGER, c_uint32, _ERROR]),
+    "gg_ledger_predict": (c_int32, [_LEDGER, c_uint32, _ERROR]),
     "gg_ledger_warn": (c_int32, [_LEDGER, c_char_p, c_char_p, _ERROR]),
     "gg_ledger_declare_extra": (c_int32, [_LEDGER, c_uint32, c_uint32, _ERROR]),
     "gg_ledger_collective_issued": (c_int64, [_LEDGER, c_uint32, c_uint32, c_uint32, c_uint64, c_uint32]),

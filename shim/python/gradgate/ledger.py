@@ -40,6 +40,10 @@ SHARED_REASONS = frozenset(
         *("static_graph_first_reduction", "no_replica_dimension", "shards_nothing", "no_shard_dimension", "window_replica_fsdp1"),
         *("keep_params_unsharded", "keep_params_fsdp1", "no_sharded_parameters", "bucket_after_first_forward", "bucket_fsdp1"),
         *("bucket_fsdp2", "no_buckets", "wire_user_hook", "wire_fsdp1", "wire_fsdp2", "ddp_mixed_precision"),
+        *("optimizer_in_backward", "steps_before_reduction", "pipeline_schedule", "local_sgd", "python_process_group"),
+        "reduces_in_step",
+        *("zero_partitions_gradients", "deepspeed_window", "deepspeed_reduces_once", "deepspeed_counted", "deepspeed_overwrites"),
+        *("bucket_deepspeed", "wire_deepspeed", "keep_params_deepspeed"),
         "gloo_reduce_scatter_sums",
     }
 )
@@ -143,6 +147,10 @@ class Ledger(Counts):
 
     def set_mode(self, mode: str) -> None:
         self._check(self._c.gg_ledger_set_mode(self.handle, MODES[mode], self._error_at))
+
+    def predict(self, micro_steps: int) -> None:
+        """The next window will likely have as many; 0: not known. See gg_ledger_predict."""
+        self._check(self._c.gg_ledger_predict(self.handle, micro_steps, self._error_at))
 
     def micro_step_abandon(self) -> None:
         self._check(self._c.gg_ledger_micro_step_abandon(self.handle, self._error_at))

@@ -99,17 +99,26 @@ TEST(LedgerC, NullIsRefused) {
   gg_role_stats role = GG_ROLE_STATS_INIT;
   gg_collective_stats cell = GG_COLLECTIVE_STATS_INIT;
   EXPECT_EQ(gg_ledger_create(nullptr, nullptr, &error), GG_INVALID_ARGUMENT);
-  for (const gg_status_t status :
-       {gg_ledger_micro_step_begin(nullptr, 0, &number, &error), gg_ledger_micro_step_end(nullptr, &error),
-        gg_ledger_micro_step_abandon(nullptr, &error), gg_ledger_place(nullptr, &place, &error),
-        gg_ledger_vote(nullptr, &vote, words, 64, &number, &error), gg_ledger_verdict(nullptr, words, 28, &verdict, &error),
-        gg_ledger_describe(nullptr, words, 14, text, sizeof(text), &error), gg_ledger_arrived(nullptr, &error),
-        gg_ledger_missing(nullptr, text, sizeof(text), &error), gg_ledger_fail(nullptr, "x", &error),
-        gg_ledger_late_begin(nullptr, &error), gg_ledger_window_close(nullptr, &end, nullptr, &error),
-        gg_ledger_set_mode(nullptr, GG_MODE_WINDOW, &error), gg_ledger_warn(nullptr, "a", "b", &error),
-        gg_ledger_declare_extra(nullptr, 0, 1, &error), gg_ledger_role_stats_get(nullptr, 0, &role, &error),
-        gg_ledger_stats_get(nullptr, &stats, &error), gg_ledger_collective_stats_get(nullptr, 0, 0, &cell, &error),
-        gg_ledger_close(nullptr, &error)}) {
+  for (const gg_status_t status : {gg_ledger_micro_step_begin(nullptr, 0, &number, &error),
+                                   gg_ledger_micro_step_end(nullptr, &error),
+                                   gg_ledger_micro_step_abandon(nullptr, &error),
+                                   gg_ledger_place(nullptr, &place, &error),
+                                   gg_ledger_vote(nullptr, &vote, words, 64, &number, &error),
+                                   gg_ledger_verdict(nullptr, words, 28, &verdict, &error),
+                                   gg_ledger_describe(nullptr, words, 14, text, sizeof(text), &error),
+                                   gg_ledger_arrived(nullptr, &error),
+                                   gg_ledger_missing(nullptr, text, sizeof(text), &error),
+                                   gg_ledger_fail(nullptr, "x", &error),
+                                   gg_ledger_late_begin(nullptr, &error),
+                                   gg_ledger_window_close(nullptr, &end, nullptr, &error),
+                                   gg_ledger_set_mode(nullptr, GG_MODE_WINDOW, &error),
+                                   gg_ledger_warn(nullptr, "a", "b", &error),
+                                   gg_ledger_predict(nullptr, 4, &error),
+                                   gg_ledger_declare_extra(nullptr, 0, 1, &error),
+                                   gg_ledger_role_stats_get(nullptr, 0, &role, &error),
+                                   gg_ledger_stats_get(nullptr, &stats, &error),
+                                   gg_ledger_collective_stats_get(nullptr, 0, 0, &cell, &error),
+                                   gg_ledger_close(nullptr, &error)}) {
     EXPECT_EQ(status, GG_INVALID_ARGUMENT);
     EXPECT_STREQ(error.message, "ledger is NULL");
   }

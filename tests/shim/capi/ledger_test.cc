@@ -237,6 +237,38 @@ TEST(Ledger, DeclaredExtraIsNeitherMismatchedNorToldAndOnlyWhatHappensIsCounted)
   EXPECT_THAT(job.log(0), IsEmpty());
 }
 
+TEST(Ledger, PredictedWindowThatIsOutrunDeclaresItsSecondReduction) {
+  LedgerJob job(2);
+  job.Run([](uint32_t, LedgerOptions& o) { o.accumulate = 0; },
+          [&](uint32_t, Ledger& ledger) {
+            ASSERT_TRUE(ledger.Predict(2).ok());
+            for (const int micro_steps : {2, 3}) {
+              EXPECT_FALSE(MicroStep(ledger));
+              EXPECT_TRUE(MicroStep(ledger, {kDp}));
+              EXPECT_EQ(ledger.Predict(3).code(), Code::kFailedPrecondition) << "inside a window";
+              if (micro_steps == 3) {
+                EXPECT_FALSE(MicroStep(ledger));
+                ASSERT_TRUE(ledger.LateBegin().ok());
+                Issue(ledger, kDp, 1);
+              }
+              CloseWindow(ledger, Stepped(micro_steps));
+              EXPECT_EQ(LastRecord(ledger).flags, micro_steps == 3 ? page::kWindowLate : 0u);
+            }
+            EXPECT_EQ(Role(ledger, kDp), (RoleCounts{2, 3, 3, 1, 1}));
+          });
+  EXPECT_THAT(job.log(0), IsEmpty());
+}
+
+TEST(Ledger, DeclaredWindowsAreNotPredicted) {
+  LedgerJob job(1);
+  job.Run(nullptr, [&](uint32_t, Ledger& ledger) {
+    const Status refused = ledger.Predict(2);
+    EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+    EXPECT_THAT(refused.message(), HasSubstr("of 4 micro-steps"));
+    EXPECT_TRUE(ledger.Predict(0).ok());
+  });
+}
+
 TEST(Ledger, AuditCountsWhatThePolicyWouldHaveDone) {
   LedgerJob job(4);
   job.Run(

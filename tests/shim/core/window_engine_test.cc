@@ -126,6 +126,45 @@ TEST(WindowEngine, UndeclaredWindowEndsByLastOrByTheStepAlone) {
   EXPECT_EQ(Close(engine).micro_steps, 6u);
 }
 
+TEST(WindowEngine, PredictedMicroStepClosesAnUndeclaredWindow) {
+  WindowEngine engine({.accumulate = 0, .predicted = 3});
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(MicroStep(engine), Action::kAccumulate);
+  EXPECT_EQ(MicroStep(engine), Action::kReduce);
+  EXPECT_TRUE(engine.outrun_next());
+  EXPECT_EQ(engine.BeforeStep().action, Action::kProceed);
+  EXPECT_EQ(engine.kind(), WindowKind::kFull);
+  EXPECT_EQ(Close(engine).last_reduction_at, 3u);
+  EXPECT_FALSE(engine.outrun_next());
+}
+
+TEST(WindowEngine, WindowThatOutrunsItsPredictionIsReducedOnceMore) {
+  WindowEngine engine({.accumulate = 0, .predicted = 2});
+  MicroStep(engine);
+  EXPECT_EQ(MicroStep(engine), Action::kReduce);
+  EXPECT_EQ(MicroStep(engine), Action::kAccumulate);
+  EXPECT_EQ(engine.BeforeStep().action, Action::kReduceLate);
+  engine.LateReduced();
+  EXPECT_EQ(engine.BeginMicroStep(Last::kByCount).refusal, Refusal::kNotClosed) << "nothing is left of the prediction";
+  const WindowCounts counts = Close(engine);
+  EXPECT_EQ(counts.micro_steps, 3u);
+  EXPECT_EQ(counts.suppressed, 2u);
+}
+
+TEST(WindowEngine, OneThatEndsBeforeItsPredictionIsReducedLate) {
+  WindowEngine engine({.accumulate = 0, .predicted = 2});
+  MicroStep(engine);
+  EXPECT_EQ(engine.BeforeStep().action, Action::kReduceLate);
+  engine.LateReduced();
+  EXPECT_EQ(Close(engine).micro_steps, 1u);
+}
+
+TEST(WindowEngine, DeclaredWindowsKnowNoPrediction) {
+  WindowEngine engine({.accumulate = 2, .predicted = 1});
+  EXPECT_EQ(MicroStep(engine), Action::kAccumulate);
+  EXPECT_EQ(MicroStep(engine), Action::kReduce);
+  EXPECT_EQ(engine.BeginMicroStep(Last::kByCount).refusal, Refusal::kNotClosed);
+}
+
 TEST(WindowEngine, ConfigurationChangesBetweenWindowsAlone) {
   WindowEngine engine({.accumulate = 2});
   EXPECT_TRUE(engine.Configure({.accumulate = 2, .every_micro_step = true}));
@@ -160,12 +199,14 @@ TEST(WindowEngine, EveryRefusalExplainsItself) {
 // The slow and obvious model: remembers every micro-step of the window, and whether a reduction has taken its gradients in.
 class Model {
  public:
-  Model(uint32_t accumulate, bool every) : accumulate_(accumulate), every_(every) {}
+  Model(uint32_t accumulate, bool every, uint32_t predicted) : accumulate_(accumulate), every_(every), predicted_(predicted) {}
 
   Decision Begin(Last last) {
     if (open_) return {Action::kRefuse, Refusal::kNestedMicroStep};
-    if (Boundary()) return {Action::kRefuse, Refusal::kNotClosed};
-    closes_ = last == Last::kYes || (last == Last::kByCount && accumulate_ != 0 && steps_.size() + 1 >= accumulate_);
+    const bool guessed = !late_ && accumulate_ == 0 && steps_.size() == predicted_;
+    if (Boundary() && !guessed) return {Action::kRefuse, Refusal::kNotClosed};
+    const size_t next = steps_.size() + 1;
+    closes_ = last == Last::kYes || (last == Last::kByCount && (accumulate_ != 0 ? next >= accumulate_ : next == predicted_));
     open_ = true;
     nothing_ = false;
     touched_ = false;
@@ -177,10 +218,11 @@ class Model {
     return {(closes_ || every_) && !nothing_ ? Action::kReduce : Action::kAccumulate, Refusal::kNone};
   }
   void NotReduced() { nothing_ = open_; }
-  bool Configure(uint32_t accumulate, bool every) {
+  bool Configure(uint32_t accumulate, bool every, uint32_t predicted) {
     if (open_ || late_ || !steps_.empty()) return false;
     accumulate_ = accumulate;
     every_ = every;
+    predicted_ = predicted;
     return true;
   }
   Decision End() {
@@ -242,6 +284,7 @@ class Model {
 
   uint32_t accumulate_;
   bool every_;
+  uint32_t predicted_;
   std::vector<Step> steps_;
   bool open_ = false;
   bool closes_ = false;
@@ -264,10 +307,11 @@ TEST(WindowEngine, AgreesWithTheModelOnRandomEvents) {
   SCOPED_TRACE("GRADGATE_TEST_SEED=" + std::to_string(seed));
   std::mt19937_64 random(seed);
   for (int run = 0; run < 3000; ++run) {
-    const auto accumulate = static_cast<uint32_t>(random() % 7);
+    const auto accumulate = static_cast<uint32_t>(random() % 7 * (random() % 2));
     const bool every = random() % 3 == 0;
-    WindowEngine engine({accumulate, every});
-    Model model(accumulate, every);
+    const auto predicted = static_cast<uint32_t>(random() % 5);
+    WindowEngine engine({accumulate, every, predicted});
+    Model model(accumulate, every, predicted);
     for (int event = 0; event < 200; ++event) {
       SCOPED_TRACE("run " + std::to_string(run) + " event " + std::to_string(event));
       const auto last = static_cast<Last>(random() % 8 == 0 ? random() % 3 : 0);
@@ -277,9 +321,10 @@ TEST(WindowEngine, AgreesWithTheModelOnRandomEvents) {
           model.NotReduced();
           break;
         case 9: {
-          const auto count = static_cast<uint32_t>(random() % 7);
+          const auto count = static_cast<uint32_t>(random() % 7 * (random() % 2));
           const bool each = random() % 3 == 0;
-          ASSERT_EQ(engine.Configure({count, each}), model.Configure(count, each));
+          const auto guess = static_cast<uint32_t>(random() % 5);
+          ASSERT_EQ(engine.Configure({count, each, guess}), model.Configure(count, each, guess));
           break;
         }
         case 0:
