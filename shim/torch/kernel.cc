@@ -22,7 +22,7 @@ thread_local bool thread_is_late = false;
 thread_local bool thread_is_inside = false;  // a counted collective is being dispatched
 void (*first_gradient_callback)(gg_ledger*) = nullptr;
 
-bool Reducing() { return thread_is_late || torch::autograd::get_current_graph_task_id() >= 0; }
+bool Reducing() { return thread_is_late || ::torch::autograd::get_current_graph_task_id() >= 0; }
 
 class Inside {
  public:
@@ -84,7 +84,7 @@ class Kernel final : public c10::OperatorKernel {
   Kernel(Operator operation, size_t arguments, bool returns)
       : operation_(std::move(operation)), arguments_(arguments), returns_(returns) {}
 
-  void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, ::torch::jit::Stack* stack) {
     const c10::DispatchKeySet after =
         keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::BackendSelect);
     if (!Ledgers::Instance().Any() || thread_is_inside || keys.has_backend(c10::BackendComponent::MetaBit)) {
@@ -104,7 +104,7 @@ class Kernel final : public c10::OperatorKernel {
 
  private:
   // Never fails: what cannot be read is not counted.
-  Pending Count(const torch::jit::Stack& stack) const {
+  Pending Count(const ::torch::jit::Stack& stack) const {
     Pending pending;
     try {
       const c10::IValue* const arguments = &stack[stack.size() - arguments_];
@@ -130,7 +130,7 @@ class Kernel final : public c10::OperatorKernel {
     return pending;
   }
 
-  void Watch(const Pending& pending, const torch::jit::Stack& stack) const {
+  void Watch(const Pending& pending, const ::torch::jit::Stack& stack) const {
     if (!returns_) {  // it blocked until it was over
       Ledgers::Instance().Done(pending.issue, GG_OUTCOME_OK);
       return;
@@ -149,10 +149,10 @@ class Kernel final : public c10::OperatorKernel {
   const bool returns_;
 };
 
-torch::Library& TheLibrary() {
+::torch::Library& TheLibrary() {
   // Never freed: torch's dispatcher may be gone before us.
   static auto* const library =
-      new torch::Library(torch::Library::IMPL, "c10d", c10::DispatchKey::BackendSelect, __FILE__, __LINE__);
+      new ::torch::Library(::torch::Library::IMPL, "c10d", c10::DispatchKey::BackendSelect, __FILE__, __LINE__);
   return *library;
 }
 
@@ -163,7 +163,7 @@ bool Register(const Operator& operation) {
   if (!handle || handle->hasKernelForDispatchKey(c10::DispatchKey::BackendSelect)) return false;
   const c10::FunctionSchema& schema = handle->schema();
   const std::string name = operation.overload.empty() ? operation.name : operation.name + "." + operation.overload;
-  TheLibrary().impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(
+  TheLibrary().impl(name.c_str(), ::torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(
                                       operation, schema.arguments().size(), !schema.returns().empty())));
   return true;
 }

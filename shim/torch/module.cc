@@ -15,6 +15,7 @@
 #include "shim/torch/completions.h"
 #include "shim/torch/kernel.h"
 #include "shim/torch/ledgers.h"
+#include "shim/torch/reducer.h"
 
 namespace gradgate::tap {
 namespace {
@@ -256,5 +257,9 @@ PyModuleDef module = {PyModuleDef_HEAD_INIT, "_tap", nullptr, -1, methods, nullp
 
 PyMODINIT_FUNC PyInit__tap() {
   gradgate::tap::handle_name = PyUnicode_InternFromString("handle");
-  return gradgate::tap::handle_name == nullptr ? nullptr : PyModule_Create(&gradgate::tap::module);
+  if (gradgate::tap::handle_name == nullptr) return nullptr;
+  PyObject* const module = PyModule_Create(&gradgate::tap::module);
+  if (module != nullptr && gradgate::tap::AddReducer(module)) return module;
+  Py_XDECREF(module);
+  return nullptr;
 }

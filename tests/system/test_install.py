@@ -39,7 +39,8 @@ class Install(case.SystemCase):
         prefix = self.folder / "prefix"
         self.call("cmake", "--install", str(self.binaries.folder.parent), "--prefix", str(prefix))
         installed = {str(path.relative_to(prefix)) for path in pathlib.Path(prefix).rglob("*.h*")}
-        self.assertEqual(installed, {"include/gradgate/gradgate.h", "include/gradgate/gradgate.hpp"})
+        headers = ("gradgate.h", "gradgate.hpp", "torch.hpp", "torch_reducer.hpp", "torch_sync.hpp")
+        self.assertEqual(installed, {f"include/gradgate/{name}" for name in headers})
 
 
 if __name__ == "__main__":

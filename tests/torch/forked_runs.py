@@ -74,7 +74,16 @@ class Nursery:
             pipe.close()
         self._folder.cleanup()
 
-    def run(self, arguments: list[str], *, how: str = "plain", mode: str = "auto", ranks: int = 2, timeout_s: float = 60) -> Done:
+    def run(
+        self,
+        arguments: list[str],
+        *,
+        how: str = "plain",
+        mode: str = "auto",
+        ranks: int = 2,
+        timeout_s: float = 60,
+        env: dict[str, str] | None = None,
+    ) -> Done:
         """`arguments`: the script and its own, in which {folder} is an empty folder."""
         folder = pathlib.Path(self._folder.name) / str(self._number)
         self._number += 1
@@ -82,6 +91,7 @@ class Nursery:
         job = {
             **{"folder": str(folder), "how": how, "mode": mode, "ranks": ranks, "timeout_s": timeout_s},
             "arguments": [argument.format(folder=folder) for argument in arguments],
+            "env": env or {},
         }
         assert self._server.stdin is not None and self._server.stdout is not None
         print(json.dumps(job), file=self._server.stdin, flush=True)
@@ -150,7 +160,7 @@ def become(job: dict[str, Any], rank: int, port: int) -> int:
     if job["how"] != "plain":
         from gradgate.run import command, observer  # noqa: PLC0415
 
-        os.environ.update(command.environment(os.environ, job["how"], job["mode"], str(folder / "report.json"), None))
+        os.environ.update(command.environment(os.environ, job["how"], job["mode"], str(folder / "report.json"), None, job["env"]))
         observer.install()
     sys.argv = job["arguments"]
     sys.path[0] = os.path.dirname(sys.argv[0])

@@ -145,3 +145,21 @@ def group_of_some_ranks(rank: int, world: int) -> dict[str, Any]:
         found = t.drive(sync, watch, model, optimizer, t.data(rank) * 2)
     seen = watch.seen(gradients=[t.one(b) for b in found], group_size=dist.get_world_size(group))
     return seen | {"counted": seen["gradient"][AR]}
+
+
+@row(world=4, groups_differ=True, reductions=[1, 1, 1])
+def group_whose_ranks_are_in_other_groups_too(rank: int, world: int) -> dict[str, Any]:
+    """One of them is in more groups than the other; and attached again, where the first attachment's group is gone."""
+    group = dist.new_group([rank // 2 * 2, rank // 2 * 2 + 1], use_local_synchronization=True)
+    more = dist.new_group([rank], use_local_synchronization=True) if rank % 2 == 0 else None
+    model = t.ddp(process_group=group)
+    optimizer = t.sgd(model)
+    reductions = []
+    for _ in range(3):
+        with gradgate.attach(model, optimizer, accumulate=2, group=group, handshake_deadline_s=20, deadline_s=20) as sync:
+            for c in t.data(rank)[:2]:
+                with sync.micro_step():
+                    model(c).backward()
+            optimizer.step()
+        reductions.append(sync.stats()["reductions"])
+    return {"groups_differ": (more is None) == (rank % 2 == 1), "reductions": reductions}

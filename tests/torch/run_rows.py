@@ -38,6 +38,16 @@ class Loop:
         return {str(place): count for place, count in Counter(place for window in places for place in window).items()}
 
 
+def late(sizes: tuple[int, ...]) -> int:
+    """Windows, none of which goes on after its predicted end, that are reduced at their step: until two in a row were alike."""
+    count = predicted = last = 0
+    for size in sizes:
+        count += size != predicted
+        predicted = size if size == last else predicted
+        last = size
+    return count
+
+
 def by_size(sizes: tuple[int, ...]) -> dict[str, int]:
     return {str(size): count for size, count in Counter(sizes).items()}
 
@@ -84,15 +94,15 @@ class Loops:
 
     def __init__(self, nursery: Nursery) -> None:
         self._nursery = nursery
-        self._told: dict[tuple[str, str, str], Told] = {}
+        self._told: dict[tuple[Any, ...], Told] = {}
 
-    def ended(self, name: str, how: str, mode: str = "window") -> Done:
-        return self._nursery.run([str(SCRIPTS / "loops.py"), "{folder}", name], how=how, mode=mode)
+    def ended(self, name: str, how: str, mode: str = "window", **env: str) -> Done:
+        return self._nursery.run([str(SCRIPTS / "loops.py"), "{folder}", name], how=how, mode=mode, env=env)
 
-    def __call__(self, name: str, how: str, mode: str = "window") -> Told:
-        key = name, how, mode if how == "enforce" else ""
+    def __call__(self, name: str, how: str, mode: str = "window", **env: str) -> Told:
+        key = name, how, mode if how == "enforce" else "", *env.items()
         if key not in self._told:
-            done = self.ended(name, how, mode)
+            done = self.ended(name, how, mode, **env)
             if done.statuses != [0, 0]:
                 pytest.fail(f"{name}, {how}: {done}")
             ranks = [json.loads((done.folder / f"{rank}.json").read_text()) for rank in range(2)]

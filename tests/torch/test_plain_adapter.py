@@ -1,4 +1,5 @@
-"""Parameters that no wrapper reduces: gradgate's own reduction, late and in the backward, in bytes and in collectives."""
+"""Parameters that no wrapper reduces: gradgate's own reduction, late and in the backward, in bytes and in collectives. Each row runs over
+the reducer in C++ and over the one in Python, and over both at once, each on half of the ranks."""
 
 from __future__ import annotations
 
@@ -7,8 +8,18 @@ from typing import Any
 import launch
 import pytest
 
+KINDS = ("native", "python", "both")
 
-def rows(rank: int, world: int) -> dict[str, Any]:
+
+def reducer(kind: str, rank: int) -> Any:
+    from gradgate import tap
+
+    made = tap.load().reducer()
+    assert made is not None, "no reducer in C++: is there no compiler?"
+    return made if kind == "native" or (kind == "both" and rank % 2) else None
+
+
+def rows(rank: int, world: int, kind: str) -> dict[str, Any]:
     import counting
     import ddp_models
     import reducing
@@ -37,7 +48,7 @@ def rows(rank: int, world: int) -> dict[str, Any]:
         reducing.whole(model)
         model.used_by = lambda r, k: r == 0 and k % 2 == 0
         right, gradients = reducing.alone(model, world, mixed)
-        adapter = Plain(list(model.named_parameters()), group.WORLD, overlap=overlap)
+        adapter = Plain(list(model.named_parameters()), group.WORLD, overlap=overlap, reducer=reducer(kind, rank))
         adapter.configure(bucket_mb=bucket_mb, wire=None, keep_params=False)
         with counting.profiled() as counts:
             seen = reducing.train(adapter, model, rank, mixed)
@@ -51,17 +62,20 @@ def rows(rank: int, world: int) -> dict[str, Any]:
     return results
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_exact(ranks: int) -> None:
-    for result in launch.run(rows, ranks):
+@pytest.mark.parametrize(("ranks", "kind"), [(2, "native"), (2, "python"), (4, "both")])
+def test_exact(ranks: int, kind: str) -> None:
+    for result in launch.run(rows, ranks, args=(kind,)):
         for name, row in result.items():
             assert all(row["gradients"]), (name, row)
             assert row["parameters"] and row["ranks"], (name, row)
             assert row["count"][0] == row["count"][1] and row["expected"][0] == row["expected"][1], (name, row)
 
 
-def corners(rank: int, world: int) -> dict[str, Any]:
+def corners(rank: int, world: int, kind: str) -> dict[str, Any]:
+    import sys
     import time
+    from types import SimpleNamespace
+    from unittest import mock
 
     import counting
     import reducing
@@ -69,12 +83,13 @@ def corners(rank: int, world: int) -> dict[str, Any]:
     from gradgate.adapters.base import Plan, Unreduced
     from gradgate.adapters.plain import Plain
     from torch.distributed import group
+    from torch.testing._internal.two_tensor import TwoTensor
 
     out: dict[str, Any] = {}
 
     def built(**options: Any) -> tuple[Any, Any]:
         model = reducing.whole(reducing.Net().double())
-        adapter = Plain(list(model.named_parameters()), group.WORLD, **options)
+        adapter = Plain(list(model.named_parameters()), group.WORLD, reducer=reducer(kind, rank), **options)
         adapter.configure(bucket_mb=1e-6, wire=None, keep_params=False)
         return model, adapter
 
@@ -159,12 +174,19 @@ def corners(rank: int, world: int) -> dict[str, Any]:
     w = torch.nn.Parameter(torch.zeros(2))
     wire = []
     for name, bits in (("bf16", 8), ("fp16", 11)):
-        one = Plain([("w", w)], group.WORLD)
+        one = Plain([("w", w)], group.WORLD, reducer=reducer(kind, rank))
         one.configure(bucket_mb=None, wire=name, keep_params=False)
         w.grad = torch.full((2,), 1.0 + 2.0 ** -(bits - 1) + 2.0**-20)
         one.late()
         wire.append(w.grad.tolist() == [1.0 + 2.0 ** -(bits - 1)] * 2 and w.grad.dtype == torch.float32)
     out["wire"] = wire
+
+    # Compiled backwards and tensor subclasses are left to Python.
+    with mock.patch.dict(sys.modules, {"torch._dynamo": SimpleNamespace(config=SimpleNamespace(compiled_autograd=True))}):
+        compiled = Plain([("w", w)], group.WORLD, reducer=reducer(kind, rank))
+    pair = torch.nn.Parameter(TwoTensor(torch.zeros(2), torch.zeros(2)))
+    subclass = Plain([("w", pair)], group.WORLD, reducer=reducer(kind, rank))
+    out["in python"] = [type(one._reducer).__name__ for one in (compiled, subclass)]
 
     # Alone: nothing is sent, and nothing changes.
     alone = Plain([("w", w)], None)
@@ -178,7 +200,7 @@ def corners(rank: int, world: int) -> dict[str, Any]:
 
     # A rank that never comes is told within the deadline, by the name of what waits. Last: the group is dead after it.
     w.grad = torch.ones(2)
-    impatient = Plain([("w", w)], group.WORLD, deadline_s=1.0)
+    impatient = Plain([("w", w)], group.WORLD, deadline_s=1.0, reducer=reducer(kind, rank))
     began = time.monotonic()
     text = ""
     if rank == 0:
@@ -194,18 +216,21 @@ def corners(rank: int, world: int) -> dict[str, Any]:
     return out
 
 
-def test_corners() -> None:
-    results = launch.run(corners, 2)
+@pytest.mark.parametrize("kind", KINDS)
+def test_corners(kind: str) -> None:
+    results = launch.run(corners, 2, args=(kind,))
     assert [began for _, began, _ in results[0]["chunked"]] == [True, True, True]
-    assert [began for _, began, _ in results[1]["chunked"]] == [True, False, True]
-    for result in results:
+    assert [began for _, began, _ in results[1]["chunked"]] == [True, True, True]
+    for rank, result in enumerate(results):
         # Three buckets and the map; three buckets again where a rank has more backwards than in its last window.
         assert [(count, exact) for count, _, exact in result["chunked"]] == [(7, True), (4, True), (7, True)], result["chunked"]
         assert result["scaled"] and result["every micro-step"]
-        assert result["hooks"] == [[0] * 6, [1] * 3]
+        of_python = kind == "python" or (kind == "both" and rank == 0)
+        assert result["hooks"] == [[0] * 6, [int(of_python)] * 3]
         assert result["no backward"] is False and result["nothing at all"]
         assert result["frozen"] == [(3, 2), (4, 3), True]
         assert result["wire"] == [True, True]
+        assert result["in python"] == ["PythonReducer"] * 2
         assert result["alone"] == [{}, []]
     text, seconds = results[0]["deadline"]
     assert "was not reduced within 1 s" in text and seconds < 10, results[0]["deadline"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .ledger import DeadlineExceeded, Disagreement, GradgateError, InvalidArgument, Refused
 
 if TYPE_CHECKING:
-    from . import param_groups
+    from . import accelerate, checkpoint, lightning, param_groups, transformers
     from .attachment import attach
     from .sync import Sync
 
@@ -29,11 +29,16 @@ __all__ = [
     "Refused",
     "Sync",
     "Unreduced",
+    "accelerate",
     "attach",
+    "checkpoint",
+    "lightning",
     "param_groups",
+    "transformers",
 ]
 
-_LAZY = {"attach": "attachment", "Sync": "sync", "Unreduced": "adapters.base", "param_groups": "param_groups"}
+_MODULES = ("accelerate", "checkpoint", "lightning", "param_groups", "transformers")
+_LAZY = {"attach": "attachment", "Sync": "sync", "Unreduced": "adapters.base"} | {name: name for name in _MODULES}
 
 
 def __getattr__(name: str) -> Any:
@@ -47,4 +52,4 @@ def __getattr__(name: str) -> Any:
     except ImportError as missing:
         raise ImportError(f"gradgate.{name} needs PyTorch: pip install torch") from missing
     module = importlib.import_module(f".{_LAZY[name]}", __name__)
-    return module if name == "param_groups" else getattr(module, name)
+    return module if name in _MODULES else getattr(module, name)

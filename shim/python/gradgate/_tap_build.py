@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DEADLINE_S = 300.0
-SOURCES = ("ledgers.cc", "completions.cc", "kernel.cc", "module.cc")  # in one translation unit: torch's headers are parsed once
+# In one translation unit: torch's headers are parsed once.
+SOURCES = ("ledgers.cc", "completions.cc", "kernel.cc", "reducer.cc", "module.cc")
 READ = (
-    *(f"shim/torch/{name}" for name in (*SOURCES, "ledgers.h", "completions.h", "kernel.h")),
+    *(f"shim/torch/{name}" for name in (*SOURCES, "ledgers.h", "completions.h", "kernel.h", "reducer.h")),
     "shim/core/thread_annotations.h",
     "shim/include/gradgate/gradgate.h",
+    "shim/include/gradgate/torch_reducer.hpp",
 )
 FLAGS = ("-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden", "-w")
 PACKAGE = Path(__file__).resolve().parent
@@ -143,12 +145,13 @@ def command(root: Path, found: Compiler, unity: Path, output: Path) -> list[str]
     system = [home / "include", home / "include" / "torch" / "csrc" / "api" / "include", python]
     includes += [argument for path in system for argument in ("-isystem", str(path))]
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"
-    return [found.command, *FLAGS, abi, *includes, str(unity), "-o", str(output), f"-L{home / 'lib'}", "-ltorch_cpu", "-lc10"]
+    libraries = [f"-L{home / 'lib'}", "-ltorch_python", "-ltorch_cpu", "-lc10"]
+    return [found.command, *FLAGS, abi, *includes, str(unity), "-o", str(output), *libraries]
 
 
 def build(root: Path, found: Compiler, entry: Path) -> None:
     """Compiles into a folder beside `entry` and renames it, so that nobody ever sees half an entry."""
-    print(f"gradgate: building the collective tap for torch {torch.__version__} (once, ~15 s)…", file=sys.stderr, flush=True)
+    print(f"gradgate: building the collective tap for torch {torch.__version__} (once, ~20 s)…", file=sys.stderr, flush=True)
     work = Path(tempfile.mkdtemp(prefix=f"{entry.name}.", suffix=".tmp", dir=entry.parent))
     try:
         unity = work / "tap.cc"

@@ -56,6 +56,9 @@ class NativeTap(Tap):
     def gradient_sizes(self, ledger: LedgerLike, sizes: Iterable[int] | None) -> None:
         self._extension.sizes(ledger.handle, None if sizes is None else tuple(sizes))
 
+    def reducer(self) -> Callable[..., Any]:
+        return self._extension.Reducer  # type: ignore[no-any-return]
+
     def poll(self) -> None:
         if self.outstanding() and not capturing():
             self._extension.poll()

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from .ledger import DeadlineExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch.distributed import ProcessGroup
 
@@ -34,19 +34,32 @@ _CONSEQUENCES = ("contributes:", "closes:", "headroom:", "sums:")  # fields that
 _abandoned: list[Any] = []  # groups with a collective that will not end: to destroy one waits for it
 
 
+@contextlib.contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Groups made meanwhile. torch derives the name from how many groups this process is in, which may differ between the ranks of a
+    part of the world, and come again when one was destroyed."""
+    module: Any = dist.distributed_c10d
+    original = module._process_group_name
+    module._process_group_name = lambda *_args, **_kwargs: name
+    try:
+        yield
+    finally:
+        module._process_group_name = original
+
+
 class Agreement:
-    def __init__(self, job: ProcessGroup, ledger: Ledger, deadline_s: float) -> None:
+    def __init__(self, job: ProcessGroup, ledger: Ledger, deadline_s: float, name: str) -> None:
+        """`name`: the same on all ranks of the job, and no other group's."""
         ranks = dist.get_process_group_ranks(job)
         self.world = len(ranks)
+        self.rank = dist.get_rank(job)
         self._ledger = ledger
         self._deadline_s = deadline_s
         # Its own time-out comes after ours, which names ranks.
-        self.group = dist.new_group(
-            ranks,
-            timeout=timedelta(seconds=deadline_s + 5),
-            backend="gloo",
-            use_local_synchronization=self.world < dist.get_world_size(),
-        )
+        local = self.world < dist.get_world_size()
+        with _named(name) if local else contextlib.nullcontext():
+            timeout = timedelta(seconds=deadline_s + 5)
+            self.group = dist.new_group(ranks, timeout=timeout, backend="gloo", use_local_synchronization=local)
         assert self.group is not None
         self.name: str = self.group.group_name
         self._words = torch.frombuffer(ledger.ballot_words, dtype=torch.int64)
@@ -95,9 +108,13 @@ class Agreement:
         self._wait(dist.all_reduce(values, op=dist.ReduceOp.MAX, group=self.group, async_op=True))
 
     def gather(self, value: int) -> list[int]:
-        rows = [torch.empty(1, dtype=torch.int64) for _ in range(self.world)]
-        self._wait(dist.all_gather(rows, torch.tensor([value], dtype=torch.int64), group=self.group, async_op=True))
-        return [int(row) for row in rows]
+        return [row[0] for row in self.rows([value])]
+
+    def rows(self, values: Sequence[int]) -> list[list[int]]:
+        """Every rank's values; as many on each."""
+        rows = [torch.empty(len(values), dtype=torch.int64) for _ in range(self.world)]
+        self._wait(dist.all_gather(rows, torch.tensor(values, dtype=torch.int64), group=self.group, async_op=True))
+        return [row.tolist() for row in rows]
 
     def _wait(self, work: Any) -> None:
         end = time.monotonic() + self._deadline_s

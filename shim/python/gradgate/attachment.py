@@ -11,7 +11,10 @@ import torch.distributed as dist
 
 from . import adapters as _adapters
 from . import options as _options
+from . import recognising as _recognising
 from . import tap as _tap
+from .adapters import deepspeed_step as _deepspeed_step
+from .adapters import recognised as _recognised
 from .adapters.base import Adapter, Role, Unreduced
 from .adapters.plain import Plain
 from .agreement import Agreement
@@ -20,6 +23,7 @@ from .job import Job
 from .ledger import Ledger
 from .sync import Sync
 from .window import Window
+from .wrapped_optimizers import innermost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,8 +89,10 @@ def attach(
     )
     models = list(model) if isinstance(model, list | tuple) else [model]
     optimizers = list(optimizer) if isinstance(optimizer, list | tuple) else [] if optimizer is None else [optimizer]
+    optimizers = [innermost(one) for one in optimizers]
     if not models or not all(isinstance(m, torch.nn.Module) for m in models):
         raise TypeError(f"model={model!r}: must be a torch.nn.Module or a list of them")
+    optimizers = _deepspeed_step.in_place_of(optimizers, models)
     if not all(hasattr(o, "register_step_pre_hook") for o in optimizers):
         raise TypeError(f"optimizer={optimizer!r}: must be a torch.optim.Optimizer or a list of them")
     job_group = group if group is not None else dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
@@ -103,15 +109,21 @@ def attach_all(
 ) -> Sync:
     """attach() with its arguments checked. Without `votes`, for counting alone: ranks agree on nothing after the handshake, no collective
     is added, and nothing is guarded."""
+    given = _deepspeed_step.in_place_of(optimizers, models)
+    optimizers = _recognised.stepping(given)
     found, notes = _find(models, optimizers, job_group, options)
+    options, told, alone = _recognising.settle(options, found, given, counting=not votes)
+    notes += [(one.reason, one.text) for one in (*told, *alone)]
     refuse_attached(optimizers, [p for adapter in found for p in adapter.parameters()])
     tap = _tap.load()
     result = Job(options, found, optimizers, tap, notes)
+    result.models = models
+    result.left_alone = bool(alone)
     result.ledger = _ledger(result, job_group)
     try:
         result.settle_options()
         if votes and job_group is not None and dist.get_world_size(job_group) > 1:
-            result.agreement = Agreement(job_group, result.ledger, options.deadline_s)
+            result.agreement = Agreement(job_group, result.ledger, options.deadline_s, result.place)
         _start(result)
     except BaseException:
         result.close()
@@ -119,8 +131,10 @@ def attach_all(
     atexit.register(result.at_exit)
     window = Window(result)
     result.window = window
+    _recognising.begin(window, found, optimizers)
     if votes:
         result.guards = Guards(window, optimizers)
+    _recognising.watch_steps(window, optimizers)
     return Sync(result, window)
 
 
@@ -156,7 +170,7 @@ def _find(
     notes = [(one.reason, one.text) for one in _adapters.double_reductions(found)]
     if strays:
         wrapped = bool(found)
-        found.append(Plain(strays, group, options.deadline_s, overlap=not wrapped))
+        found.append(Plain(strays, group, options.deadline_s, overlap=not wrapped, reducer=_tap.load().reducer()))
         if wrapped and group is not None and dist.get_world_size(group) > 1:
             trained = [name for name, p in strays if p.requires_grad]
             names = ", ".join(trained[:8]) + (f" and {len(trained) - 8} more" if len(trained) > 8 else "")
@@ -185,6 +199,7 @@ def _ledger(job: Job, group: ProcessGroup | None) -> Ledger:
     if world > 1:
         whole = world == dist.get_world_size()
         prefix = f"gradgate/{ordinal}" if whole else f"gradgate/{hashlib.sha256(members.encode()).hexdigest()[:16]}/{ordinal}"
+        job.place = prefix
         store = dist.PrefixStore(prefix, dist.distributed_c10d._get_default_store())
     return Ledger(
         accumulate=options.accumulate,

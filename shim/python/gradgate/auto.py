@@ -15,7 +15,7 @@ import logging
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -31,6 +31,17 @@ _log = logging.getLogger("gradgate")
 UNKNOWN = 2**63 - 1  # no limit to compare with
 _WINDOWS = 3  # the first, whose step allocates optimizer state, and two more
 _SPARE = 0.1  # of the limit, left alone
+
+
+class Rungs(Protocol):
+    """What decides on an attachment's mode, window by window; see Ladder."""
+
+    @property
+    def mode(self) -> str: ...
+    @property
+    def keep(self) -> bool: ...
+    def headroom_bytes(self, window: int, /) -> int: ...
+    def climb(self, window: int, min_headroom_bytes: int, /) -> bool: ...
 
 
 class Ladder:

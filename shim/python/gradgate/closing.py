@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from .ledger import Verdict
     from .window import Window
 
+_TAG_SHIFT = 32  # of what a checkpoint has summed, in a ballot's `staged`; below it: windows discarded after their boundary
+
 
 def probes(window: Window) -> list[tuple[int, int]]:
     """Of a few gradients: which tensor, how often written."""
@@ -94,16 +96,16 @@ def _warn_without_backward(window: Window, waiting: list[Adapter]) -> None:
 
 def vote(window: Window, *, contributes: bool, divisor: int = 0) -> Vote:
     """What this rank says of its window."""
-    job = window.job
+    job, kept = window.job, window.kept
     return Vote(
         contributes=contributes,
         skipped=window.skips,
         discard=window.discarding,
-        sums=job.always_sums or window.any_items or bool(window.scalars),
+        sums=job.always_sums or window.any_items or bool(window.scalars) or (kept is not None and bool(kept.means)),
         divisor=divisor,
         parity=job.parity(),
         headroom_bytes=job.headroom(),
-        staged=job.discards,
+        staged=job.discards + (kept.tag << _TAG_SHIFT if kept is not None else 0),
     )
 
 
@@ -129,7 +131,9 @@ def tell_differences(window: Window, verdict: Verdict) -> None:
     text = f"window {window.ledger.window_index}: ranks differ: {'; '.join(what)}"
     if parity:
         text += ". Their parameters are no longer the same: a step used gradients that were not reduced, or they never were equal"
-    if not verdict.staged_equal:
+    if not verdict.staged_equal and verdict.staged >> _TAG_SHIFT:
+        text += ". Some ranks hold a part of this window that a checkpoint has summed, and others another one or none: load it on all ranks"
+    elif not verdict.staged_equal:
         text += ". Some ranks discarded a window after it was reduced, and others stepped on it (staged: how many)"
     if unlike or (window.job.strict and (unequal or parity)):
         window.ledger.fail(text)
@@ -147,6 +151,8 @@ def throw_away(window: Window) -> None:
 
 def drop(window: Window) -> None:
     """Throws the window's gradients away, deferred ones included."""
+    if window.kept is not None:
+        window.kept.drop()
     for adapter in window.adapters:
         adapter.discard()
     for parameter in window.job.parameters:

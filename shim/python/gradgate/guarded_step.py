@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 def _clip(sync: Sync, max_norm: float) -> None:
     """By one norm over all that is attached; FSDP1's flat parameters need the wrapper's own."""
     job = sync._job
+    for adapter in job.adapters:
+        if (nothing := adapter.no_effect("max_norm", max_norm)) is not None:
+            raise ValueError(f"sync.step(max_norm={max_norm}): {nothing.text}")
     flat = [a.module for a in job.adapters if a.kind == "fsdp1"]
     for module in flat:
         module.clip_grad_norm_(max_norm)  # type: ignore[operator]

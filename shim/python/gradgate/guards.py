@@ -37,23 +37,28 @@ def refuse_attached(optimizers: list[torch.optim.Optimizer], parameters: list[to
         )
 
 
+def closure_place(args: Any, kwargs: Any) -> int | str | None:
+    """Where a step's closure is among what it was called with, for its hooks: there args[0] may be the optimizer itself."""
+    place = next((i for i, a in enumerate(args) if callable(a) and not isinstance(a, torch.optim.Optimizer)), None)
+    return "closure" if place is None and kwargs.get("closure") is not None else place
+
+
 def after_closure(args: Any, kwargs: Any, then: Callable[[], None]) -> Any:
     """What a step is to be called with, for a pre-hook to return, so that `then` runs after each call of its closure; None where it has
     none."""
-    # args[0] may be the optimizer itself: hooks get what the wrapped method was called with.
-    place = next((i for i, a in enumerate(args) if callable(a) and not isinstance(a, torch.optim.Optimizer)), None)
-    closure = args[place] if place is not None else kwargs.get("closure")
-    if closure is None:
+    place = closure_place(args, kwargs)
+    if place is None:
         return None
+    closure = kwargs[place] if isinstance(place, str) else args[place]
 
     def closure_then() -> Any:
         loss = closure()
         then()
         return loss
 
-    if place is not None:
-        return (*args[:place], closure_then, *args[place + 1 :]), kwargs
-    return args, {**kwargs, "closure": closure_then}
+    if isinstance(place, str):
+        return args, {**kwargs, place: closure_then}
+    return (*args[:place], closure_then, *args[place + 1 :]), kwargs
 
 
 class Guards:
@@ -63,7 +68,10 @@ class Guards:
         self._window = window
         self._optimizers = optimizers
         self._seen = {id(optimizer): -1 for optimizer in optimizers}  # micro-steps at its last step
-        self._handles = [optimizer.register_step_pre_hook(self._before_step) for optimizer in optimizers]
+        self._stepping: set[int] = set()  # a subclass that calls its superclass's step runs the hooks twice
+        self._handles: list[Any] = []
+        for optimizer in optimizers:
+            self._hook(optimizer)
         self._former = {id(optimizer): optimizer.__dict__.get("zero_grad") for optimizer in optimizers}
         for optimizer in optimizers:
             optimizer.zero_grad = self._zeroing(optimizer.zero_grad)  # type: ignore[method-assign]
@@ -81,19 +89,27 @@ class Guards:
         self._former[id(optimizer)] = optimizer.__dict__.get("zero_grad")
         optimizer.zero_grad = self._zeroing(optimizer.zero_grad)  # type: ignore[method-assign]
         _windows_of_optimizer[id(optimizer)] = self._window
+        self._hook(optimizer)
+
+    def _hook(self, optimizer: torch.optim.Optimizer) -> None:
         self._handles.append(optimizer.register_step_pre_hook(self._before_step))
+        if hasattr(optimizer, "register_step_post_hook"):
+            self._handles.append(optimizer.register_step_post_hook(lambda stepped, *_: self._stepping.discard(id(stepped))))
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        changed = after_closure(args, kwargs, lambda: self._check(optimizer))
+        nested = id(optimizer) in self._stepping
+        self._stepping.add(id(optimizer))
+        changed = after_closure(args, kwargs, lambda: self._check(optimizer, nested))
         if changed is None:
-            self._check(optimizer)
+            self._check(optimizer, nested)
         return changed
 
-    def _check(self, optimizer: torch.optim.Optimizer) -> None:
+    def _check(self, optimizer: torch.optim.Optimizer, nested: bool) -> None:
         window = self._window
         micro_steps = window.all_micro_steps
         if (
-            micro_steps == self._seen[id(optimizer)]
+            not nested
+            and micro_steps == self._seen[id(optimizer)]
             and not (window.closed or window.discarded)
             and any(p.grad is not None for g in optimizer.param_groups for p in g["params"])
         ):

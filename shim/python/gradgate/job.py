@@ -13,9 +13,10 @@ import torch
 from . import auto, parity, statistics
 from .adapters.base import Plan, Role
 from .ledger import GradgateError, Refused
+from .prediction import Prediction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .adapters.base import Adapter
     from .agreement import Agreement
@@ -36,6 +37,10 @@ class Job:
     guards: Guards | None = None
     micro_step: MicroStep
     agreement: Agreement | None = None
+    place: str = ""  # of this attachment among all of its ranks
+    models: Sequence[torch.nn.Module] = ()
+    windows_before = 0  # of the runs that this one goes on with
+    left_alone: bool = False  # its wrappers do as the script has it, and are counted
 
     def __init__(
         self, options: Options, adapters: list[Adapter], optimizers: list[torch.optim.Optimizer], tap: Tap, notes: list[tuple[str, str]]
@@ -55,13 +60,23 @@ class Job:
         self.means: dict[str, float] = {}
         self.discards = 0  # of closed windows
         self.unsettled = True
+        self.undo: list[Callable[[], object]] = []  # when closed
         self._notes = notes
         self._closed = False
         self._final: dict[str, Any] | None = None
-        self.ladder = auto.ladder(adapters, options, self._notes)
+        self.ladder: auto.Rungs = auto.ladder(adapters, options, self._notes)
         self.mode = self.ladder.mode
         self._keep = self.ladder.keep
         self._sizes_final = False
+        self.prediction: Prediction | None = None
+
+    @property
+    def world(self) -> int:
+        return self.agreement.world if self.agreement is not None else 1
+
+    @property
+    def rank(self) -> int:
+        return self.agreement.rank if self.agreement is not None else 0
 
     def group_names(self) -> frozenset[str]:
         return frozenset(g.process_group.group_name for a in self.adapters for g in a.groups())
@@ -88,7 +103,7 @@ class Job:
     def settle_options(self) -> None:
         """With the ledger there: applies what has an effect, and tells what has none."""
         self.enforcement = ENFORCEMENTS[self.ledger.enforcement]
-        self.enforcing = self.enforcement == "enforce"
+        self.enforcing = self.enforcement == "enforce" and not self.left_alone
         alone = all(adapter.kind == "plain" for adapter in self.adapters)  # then nobody else reduces
         self.driven = self.adapters if self.enforcing or alone else []
         if not self.enforcing:
@@ -145,7 +160,8 @@ class Job:
             self.micro_step.open_plan = Plan.REDUCE
             self.unsettled = not self._sizes_final
             return
-        if self.mode != self.ladder.mode or self._keep != self.ladder.keep:
+        fresh = self.window is None or not self.window.micro_steps
+        if fresh and (self.mode != self.ladder.mode or self._keep != self.ladder.keep):
             self._take_rung()
         plan = _OPEN_PLANS[self.mode]
         for adapter in self.adapters:
@@ -177,6 +193,19 @@ class Job:
         self.ledger.set_mode(self.mode)
         for adapter in self.adapters:
             adapter.configure(bucket_mb=None, wire=None, keep_params=self._keep)
+
+    def predict(self, beside: bool) -> None:
+        """Observed windows: from here on their reduction is put into the backward that likely ends them, where that can be undone.
+        `beside`: on some rank backwards ran outside the micro-steps that the loop seems to have."""
+        why = "" if self.tap.seeing else "collectives cannot be counted in this process"
+        if beside:
+            why = "the loop has more backwards than micro-steps, so which of them ends a window is not known"
+        if not all(adapter.averages() for adapter in self.adapters):
+            why = "a communication hook of the script's reduces, and reducing twice what outruns a prediction could change its result"
+        if why:
+            self.ledger.warn("unpredicted", f"every window is reduced at its step, not in its last backward: {why}")
+        elif self.agreement is not None:
+            self.prediction = Prediction()
 
     # --- at the end of a window ------------------------------------------------------------------------------------------
 
@@ -214,6 +243,11 @@ class Job:
         if self.enforcing:
             self.ladder.climb(self.ledger.window_index, verdict.min_headroom_bytes)
 
+    def ended(self, verdict: Verdict) -> None:
+        """The window has been published; the next has not begun."""
+        if self.prediction is not None and self.prediction.ended(verdict):
+            self.ledger.predict(self.prediction.micro_steps)
+
     def at_exit(self) -> None:
         """A process that ends well without close() is not one that was lost; one that ends by an exception is."""
         if not self._closed and not hasattr(sys, "last_value"):
@@ -244,6 +278,8 @@ class Job:
             self.guards.close()
         for adapter in self.adapters:
             adapter.close()
+        while self.undo:
+            self.undo.pop()()
         self.tap.unbind(self.ledger)
         self.ledger.close()
         self._final = statistics.collect(self)

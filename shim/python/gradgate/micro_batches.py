@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from .sync import Sync
+    from .window import Window
 
 
 class MicroBatch:
     """One micro-batch, to be used as `with micro: …`. `data`: the batch; None for a rank whose data has ended, which then runs neither
     forward nor backward. `scale`: 1 / size of its window on this rank; `boundary`: whether the optimizer steps now."""
 
-    __slots__ = ("_empty", "_entered", "_items", "_last", "_sync", "data", "scale")
+    __slots__ = ("_empty", "_entered", "_items", "_last", "_size", "_sync", "data", "scale")
 
     def __init__(self, sync: Sync, data: Any, size: int, *, last: bool, empty: bool = False) -> None:
         self._sync = sync
@@ -33,6 +34,7 @@ class MicroBatch:
         self._entered = False
         self._items: int | None = None
         self.data = data
+        self._size = size
         self.scale = 1.0 / size
 
     @property
@@ -52,6 +54,7 @@ class MicroBatch:
         self._entered = True
         if not self._empty:
             self._sync.enter(LAST if self._last else NOT_LAST)
+            self._sync.window.planned = self._size
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -75,7 +78,9 @@ def micro_batches(sync: Sync, loader: Iterable[Any], accumulate: int, uneven: st
     agreement = sync.window.agreement
     data = iter(loader)
     while True:
-        batches = list(islice(data, accumulate))
+        done = _done(sync.window)
+        wanted = max(accumulate - done, 1)
+        batches = list(islice(data, wanted))
         least = most = len(batches)
         if agreement is not None:
             (least,), (most,) = agreement.extremes([len(batches)])
@@ -88,10 +93,35 @@ def micro_batches(sync: Sync, loader: Iterable[Any], accumulate: int, uneven: st
             yield micro
             micro.check_entered()
         own = len(batches)
+        if done:
+            _agree_on_size(sync.window, done + own, uneven)
         for index in range(own):
             batch, batches[index] = batches[index], None
-            micro = MicroBatch(sync, batch, own, last=index + 1 == own)
+            micro = MicroBatch(sync, batch, done + own, last=index + 1 == own)
             yield micro
             micro.check_entered()
-        if uneven == "stop" and least < accumulate:
+        if uneven == "stop" and least < wanted:
             return
+
+
+def _done(window: Window) -> int:
+    """Micro-steps of an open window that a checkpoint holds a part of: this run goes on with it."""
+    return window.micro_steps if window.kept is not None and not window.closed else 0
+
+
+def _agree_on_size(window: Window, size: int, uneven: str) -> None:
+    """The losses in what a checkpoint holds were divided by the size that the window was to have: what that has become is made up for."""
+    kept, planned = window.kept, window.planned
+    assert kept is not None
+    changed = planned not in (0, size)
+    together = uneven == "stop" and kept.equal and len(set(kept.planned)) == 1
+    conflict = int(changed and not together)
+    if window.agreement is not None:
+        _, (conflict,) = window.agreement.extremes([conflict])
+    if conflict:
+        raise Refused(
+            f"window {window.ledger.window_index} was to have {planned} micro-steps on this rank when its first part was saved, "
+            f"and now has {size}, or the like on another rank: its losses were divided by another number. Feed each rank what was left"
+        )
+    if changed:
+        kept.rescale = planned / size

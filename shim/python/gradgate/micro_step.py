@@ -45,6 +45,10 @@ class MicroStep:
         """From here on a wrapper that the script keeps from reducing is left so, where the plan is to reduce."""
         self._arms = tuple(map(_yielding, self._window.adapters))
 
+    def begin_by(self, begin: Callable[[int], int]) -> None:
+        """From here on entering calls `begin`, with what the ledger's is called with."""
+        self._begin = begin
+
     def refuse(self, begin: Callable[[int], int]) -> None:
         """From here on entering calls `begin`, which raises."""
         self._begin, self._window.attention = begin, False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from . import closing, division, guarded_step
+from . import checkpoint, closing, division, guarded_step
 from .ledger import Refused
 from .micro_batches import MicroBatch
 from .micro_batches import micro_batches as _micro_batches
@@ -78,7 +78,7 @@ class Sync:
             raise ValueError(f"divisor={divisor!r}: must be the int that the loop divided each loss by")
         self._job.check_open("sync.flush()")
         if self.window.closed and self.window.mended_by:  # clipped or unscaled first: reduced, and waiting for its step
-            division.flush_mended(self._job, self.window.verdict, divisor or 0)
+            division.flush_mended(self.window, divisor or 0)
             self.window.mended_by = ""
             return True
         if self.window.closed:
@@ -175,6 +175,18 @@ class Sync:
     def stats(self) -> dict[str, Any]:
         """Counts of this rank since attach, the same that the daemon shows. See statistics.collect for the keys."""
         return self._job.stats()
+
+    # --- checkpoints -----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run is; in the middle of a window also what it has accumulated, reduced: all ranks call it there, outside a
+        micro-step. Its tensors are not to be changed. See checkpoint_format for the keys."""
+        return checkpoint.state_dict(self._job)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on in the window that state_dict() was called in: on all ranks, with data from its next micro-step on. InvalidArgument
+        names what does not fit; nothing is loaded then."""
+        checkpoint.load_state_dict(self._job, state)
 
     def close(self) -> None:
         """Restores the wrappers and the optimizers; tells the daemon goodbye. No collective; twice is fine. Counts can

@@ -80,6 +80,10 @@ class Tap:
         """Elements that a gradient collective can have, summed over its tensors, as handed in (a reduce-scatter: before it
         scatters); None: any."""
 
+    def reducer(self) -> Callable[..., object] | None:
+        """Makes what reduces unwrapped parameters in C++, as adapters.plain takes it; None where there is none."""
+        return None
+
     def poll(self) -> None:
         """Asks what is outstanding whether it has completed. Does not block; at most 4096 works."""
 

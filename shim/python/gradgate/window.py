@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from .adapters.base import Adapter
     from .agreement import Agreement
+    from .checkpoint_kept import Kept
     from .job import Job
     from .ledger import Ledger, Verdict
 
@@ -45,6 +46,7 @@ class Window:
     inside: bool = False  # a micro-step is open
     closing: bool = False  # and it is the boundary
     closed: bool = False  # reduced, and not yet published
+    outrunnable: bool = False  # where it was predicted to end: the next micro-step goes on with it
     at_boundary: bool = False  # the last thing that happened is that a window was closed with data
     discarded: bool = False
     discarding: bool
@@ -57,6 +59,9 @@ class Window:
     scaler_decided: bool  # whether to step
     items: int = 0
     micro_steps: int = 0  # ended ones of the open window
+    planned: int = 0  # micro-steps that it will have, where that is looked ahead
+    kept: Kept | None = None  # what a checkpoint has reduced of it
+    saves: int = 0  # of it, so far
     closed_size: int
     mended_by: str = ""  # what made the guard close a window early
     leave: Callable[[], None] | None = None  # where the loop does not tell its micro-steps: ends the open one
@@ -88,6 +93,10 @@ class Window:
         self.scaler_decided = False
         self.skips = 0
         self.discarding = False
+        self.planned = self.saves = 0
+        if self.kept is not None:
+            self.kept = None
+            self.job.micro_step.begin_by(self.begin)
         self._wait_ns = 0
 
     @property
@@ -112,7 +121,10 @@ class Window:
                     f"{self.mended_by} ran after micro-step {self.closed_size} of {self.job.accumulate}, and no optimizer step followed: "
                     "gradients scaled then and those that this one adds would mix. Call it at the boundary, under `if sync.boundary:`"
                 )
-            self.publish()
+            if self.outrunnable and not self.scaler_decided:
+                self.closed = False
+            else:
+                self.publish()
         self.at_boundary = False
         self.job.prepare()
         self.due = self.job.unsettled
@@ -144,6 +156,8 @@ class Window:
         except Unreduced as unreduced:
             self.ledger.fail(str(unreduced))
             raise
+        if self.job.prediction is not None and not self.voted:
+            return  # the script kept this backward from reducing
         closing.refuse_without_backward(self)
         self.conclude(in_time=True)
 
@@ -176,18 +190,20 @@ class Window:
             except GradgateError:
                 self.ledger.window_close(stepped=False, failed=True)
                 raise
-        brought = verdict.max_micro_steps > 0
-        self.discarded = verdict.any_discard or (brought and verdict.min_skipped >= verdict.max_micro_steps)  # nobody has anything
-        if brought:
+        kept = self.kept
+        brought = verdict.max_micro_steps > 0 or kept is not None
+        idle = brought and verdict.min_skipped >= verdict.max_micro_steps and not (kept is not None and kept.gradients)
+        self.discarded = verdict.any_discard or idle  # nobody has anything
+        if verdict.max_micro_steps > 0:
             division.scale_own(self.job, self, verdict, divisor)
             closing.reduce_the_rest(self, verdict, in_time)
         sums = division.sums(self.job, self) if verdict.any_sums else None
         closing.tell_differences(self, verdict)
-        self.skipped = verdict.max_skipped
+        self.skipped = verdict.max_skipped + (kept.unseen_skips if kept is not None else 0)
         if self.discarded:
             closing.drop(self)
         elif brought:
-            division.scale(self.job, verdict, sums, divisor, self.any_items)
+            division.scale(self, verdict, sums, divisor)
         if not brought:  # what nobody brought data to is no window
             self._reset()
             return False
@@ -196,6 +212,7 @@ class Window:
         self.closed_size = self.micro_steps
         self._wait_ns += time.perf_counter_ns() - began
         self.closed = self.attention = self.due = True
+        self.outrunnable = in_time and self.job.prediction is not None
         self.at_boundary = not self.discarded
         self.job.adopt(verdict)
         if self.discarded:
@@ -222,6 +239,7 @@ class Window:
         self.closed = False
         self.mended_by = ""
         self._reset()
+        self.job.ended(verdict)
 
     # --- around the step -------------------------------------------------------------------------------------------------
 
@@ -261,6 +279,10 @@ class Window:
         if self.micro_steps and not self.closed and (not self.inside or self.leave is not None):
             for adapter in self.adapters:
                 adapter.discard()
+            if self.kept is not None and not self.kept.untouched(self):
+                self.kept.drop()
+        if self.closed and self.outrunnable and all(p.grad is None for p in self.job.parameters):
+            self.publish()  # nothing is left for another micro-step to add to
 
     def stepping(self) -> None:
         """The optimizer steps now."""

@@ -86,11 +86,12 @@ def main(folder: str, name: str) -> None:
     import ddp_loops
     import model_loops
     import odd_loops
+    import predicted_loops
     import sharded_loops
     import step_loops
     import touched_loops
 
-    loops = (ddp_loops, sharded_loops, step_loops, model_loops, odd_loops, touched_loops)
+    loops = (ddp_loops, sharded_loops, step_loops, model_loops, odd_loops, predicted_loops, touched_loops)
     loop: Loop = {name: loop for module in loops for name, loop in module.LOOPS.items()}[name]
     dist.init_process_group("gloo")
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:

@@ -37,6 +37,17 @@ class Branch(Net):
         return super().forward(x) + self.c(x) if used else super().forward(x)
 
 
+class Halves(Net):
+    """Returns what each of two layers makes of the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.b = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.a(x), self.b(x)
+
+
 class Recomputed(Net):
     def __init__(self, reentrant: bool) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ def _train(run: Run, model: Any, *sizes: int) -> Any:
     return model.parameters()
 
 
-def _sharded(mesh: Any) -> Any:
+def sharded(mesh: Any) -> Any:
     model = models.Known()
     for weight in model.weights:
         fully_shard(weight, mesh=mesh)
@@ -31,12 +31,15 @@ def _sharded(mesh: Any) -> Any:
 
 
 def fsdp2(run: Run) -> Any:
-    return _train(run, _sharded(init_device_mesh("cpu", (run.world,))), 4, 4, 2, 4)
+    return _train(run, sharded(init_device_mesh("cpu", (run.world,))), 4, 4, 2, 4)
+
+
+def hybrid(run: Run) -> Any:
+    return sharded(init_device_mesh("cpu", (2, run.world // 2), mesh_dim_names=("replicate", "shard")))
 
 
 def hsdp(run: Run) -> Any:
-    shape = (2, run.world // 2)
-    return _train(run, _sharded(init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard"))), 4, 4, 2, 4)
+    return _train(run, hybrid(run), 4, 4, 2, 4)
 
 
 def _fsdp1(run: Run, **options: Any) -> Any:

@@ -10,7 +10,7 @@ import torch
 from .base import Adapter, NoEffect
 
 # Modules with find(model) -> list[Adapter], outer wrappers before inner ones. Each is imported when a model is looked at.
-_DETECTORS = ("ddp_find", "fsdp2", "fsdp1")
+_DETECTORS = ("ddp_find", "fsdp2", "fsdp1", "deepspeed")
 
 
 def discover(model: torch.nn.Module) -> tuple[list[Adapter], list[tuple[str, torch.nn.Parameter]]]:

@@ -124,6 +124,10 @@ class Adapter:
         caller asks the tap."""
         return None
 
+    def averages(self) -> bool:
+        """Whether reducing once more what was reduced, and has grown since, gives the right mean: under torch's plain average."""
+        return True
+
     def began(self) -> bool:
         """After the backward of a micro-step armed with REDUCE: whether some gradient arrived, though nothing was reduced yet."""
         return False
@@ -132,6 +136,14 @@ class Adapter:
         """After the backward of a micro-step armed with REDUCE: raises Unreduced, naming parameters, if the wrapper has not
         finished what it began (a parameter without gradient under find_unused_parameters=False, say). Cheap: no loop over
         parameters unless something is wrong."""
+
+    def driven_by(self, closing: Callable[[], bool], counting: Callable[[bool], None]) -> None:
+        """Before the first micro-step: `closing` tells whether the open one ends its window, `counting` makes collectives of this thread
+        gradients outside a backward as well. For wrappers that reduce when the backward is over."""
+
+    def held(self) -> list[torch.Tensor]:
+        """Reduced gradients that p.grad does not show. Raises RuntimeError where they cannot be had."""
+        return []
 
     def settle(self) -> None:
         """Before anything outside a micro-step touches parameters or gradients: reshards what was kept unsharded."""

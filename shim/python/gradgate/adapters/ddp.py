@@ -104,6 +104,9 @@ class Ddp(Adapter):
     def _user_hook(self) -> str:
         return "" if self._wire is not None else ddp_state.hook_name(self._ddp)
 
+    def averages(self) -> bool:
+        return not self._user_hook()
+
     def expected(self) -> dict[tuple[Role, str], int] | None:
         """The map of used parameters counts: it is one more all-reduce of the backward."""
         ddp = self._reducing_ddp()
@@ -149,6 +152,9 @@ class Ddp(Adapter):
         self._just_bootstrapped = self.must_reduce() is None
         if self._just_bootstrapped and self._user_hook():
             self._earlier = ddp_state.Earlier(self.parameters())
+
+    def suppressed(self) -> bool:
+        return not getattr(self._ddp, "require_backward_grad_sync", True)
 
     def reduced(self) -> bool | None:
         ddp = self._reducing_ddp()
@@ -200,11 +206,7 @@ class Ddp(Adapter):
         parameters = self.parameters()
         finds_unused, fires = ddp_state.finds_unused(ddp), None
         if ddp.static_graph:
-            if self._fires is None:
-                raise Unreduced(
-                    f"{self.kind}: a static graph that had its first reduction before gradgate.attach cannot reduce late until a "
-                    "micro-step has reduced in time; attach before its first forward"
-                )
+            assert self._fires is not None
             fires = self._fires.counts
         elif not finds_unused:
             self._refuse_unused(parameters)
@@ -229,6 +231,11 @@ class Ddp(Adapter):
             raise Unreduced(f"{self.kind}: gradients are not reduced, and cannot be now: {why.text}")
         if self.must_reduce() is not None:
             raise Unreduced(f"{self.kind}: a static graph cannot reduce late before its first micro-step; give every rank one")
+        if ddp.static_graph and self._fires is None:
+            raise Unreduced(
+                f"{self.kind}: a static graph that had its first reduction before gradgate.attach cannot reduce late until a "
+                "micro-step has reduced in time; attach before its first forward"
+            )
         return ddp
 
     def _refuse_unused(self, parameters: list[torch.nn.Parameter]) -> None:

@@ -133,6 +133,8 @@ class Fsdp1(Adapter):
             raise Unreduced(f"FSDP1 of torch {torch.__version__} has left the gradients of {names} unreduced; use another mode or torch")
 
     def suppressed(self) -> bool:
+        if self._sync is False and self._former is not None:
+            return not self._former[0]  # what is off now is so by the plan in force
         return not self.module._sync_gradients
 
     def reduced(self) -> bool | None:

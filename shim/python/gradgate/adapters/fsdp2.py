@@ -148,7 +148,9 @@ class Fsdp2(Adapter):
             self.disarm()
 
     def suppressed(self) -> bool:
-        return not self._first.reduce_grads
+        if self._plan is None or self._reduce or self._former is None:
+            return not self._first.reduce_grads
+        return not self._former[0][0]  # what is off now is so by the plan in force
 
     def reduced(self) -> bool:
         """A root reduces all of its groups that the window used, or, if the loss did not depend on it, none: late() then can."""

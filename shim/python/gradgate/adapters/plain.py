@@ -1,33 +1,32 @@
 """Parameters that no wrapper reduces: gradgate reduces them itself, through torch's process group.
 
-    bucket 0, bucket 1, … as their last gradients arrive; [the rest]; the map; [buckets that some rank has changed since]; write
-
-The map, one small all-reduce, holds which parameters a rank has gradients for, so that one that nobody used keeps None, and which
-buckets have changed since they were sent: a second backward in the micro-step, gradients scaled after it. Those are sent again, by all.
-How often each gradient arrives in a boundary is remembered, so that the next one sends a bucket at its last.
-
-Values at the start are the caller's to make equal: nothing is broadcast.
+How is written in shim/include/gradgate/torch_reducer.hpp: buckets in order, sent in the backward as their last gradients arrive; a map of
+what ranks have gradients for; what has changed since it was sent, again. Values at the start are the caller's to make equal: nothing is
+broadcast.
 """
 
 from __future__ import annotations
 
-import functools
-import threading
-from collections.abc import Sequence
-from datetime import timedelta
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .base import Adapter, Group, NoEffect, Plan, Role, Unreduced
 from .comm_hooks import wire_type
 from .ddp_options import bucket_bytes
-from .plain_buckets import Bucket, plan
+from .plain_python import PythonReducer
 
 _REDUCE = Plan.REDUCE
-_SPARSE = 1 << 16  # in the map, of a rank's own entry; more ranks than that are not told apart
-_DEFAULT_BUCKET = 25 * 2**20
+
+
+def _only_in_python(parameters: Sequence[torch.Tensor]) -> bool:
+    """Whether hooks in C++ would not do: gradients are tensors with code in Python, or the backward is compiled."""
+    dynamo = sys.modules.get("torch._dynamo")
+    return any(map(is_traceable_wrapper_subclass, parameters)) or (dynamo is not None and bool(dynamo.config.compiled_autograd))
 
 
 class Plain(Adapter):
@@ -35,6 +34,7 @@ class Plain(Adapter):
 
     overlap  buckets are sent inside the backward. False where another wrapper reduces over the same group: its collectives and these
              would mix in another order on a rank that is late. Then late() sends them all.
+    reducer  makes what does so, as PythonReducer is made: the tap's, in C++
     """
 
     kind = "plain"
@@ -42,27 +42,31 @@ class Plain(Adapter):
     late_alone = True
 
     def __init__(
-        self, named: Sequence[tuple[str, torch.nn.Parameter]], process_group: Any, deadline_s: float = 300.0, *, overlap: bool = True
+        self,
+        named: Sequence[tuple[str, torch.nn.Parameter]],
+        process_group: Any,
+        deadline_s: float = 300.0,
+        *,
+        overlap: bool = True,
+        reducer: Callable[..., Any] | None = None,
     ) -> None:
         unique = list({id(p): (name, p) for name, p in named}.values())
-        self._names = [name for name, _ in unique]
         self._parameters = [p for _, p in unique]
         self.module = torch.nn.ParameterList(self._parameters)
         self._group = process_group
-        self._world = dist.get_world_size(process_group) if process_group is not None else 1
-        self._timeout = timedelta(seconds=deadline_s)
-        self._overlap = overlap
-        self._bucket_bytes = _DEFAULT_BUCKET
-        self._wire: torch.dtype | None = None
-        self._handles: list[Any] = []
-        self._lock = threading.Lock()  # hooks run on one thread per device
-        self._complete = False  # since it was armed
-        self._replan()
+        self._reducer: Any = None  # in a process alone there is nothing to reduce
+        if process_group is not None and dist.get_world_size(process_group) > 1:
+            if reducer is None or _only_in_python(self._parameters):
+                reducer = PythonReducer
+            self._reducer = reducer(self._parameters, [name for name, _ in unique], process_group.group_name, deadline_s, overlap)
+        self._armed = False  # in the micro-step that is open, or was last
+        self._bucket_bytes = bucket_bytes(25)
+        self._wire: str | None = None
 
     # --- what it is ------------------------------------------------------------------------------------------------------
 
     def groups(self) -> list[Group]:
-        return [Group(self._group, Role.DP)] if self._world > 1 else []
+        return [Group(self._group, Role.DP)] if self._reducer is not None else []
 
     def parameters(self) -> list[torch.nn.Parameter]:
         return [p for p in self._parameters if p.requires_grad]
@@ -79,95 +83,62 @@ class Plain(Adapter):
         return None
 
     def configure(self, *, bucket_mb: float | None, wire: str | None, keep_params: bool) -> None:
+        if self._reducer is None or (bucket_mb is None and wire is None):
+            return
         if wire is not None:
-            self._wire = wire_type(wire)
+            wire_type(wire)
+            self._wire = wire
         if bucket_mb is not None:
             self._bucket_bytes = bucket_bytes(bucket_mb)
-            self._replan()
+        self._reducer.configure(self._bucket_bytes, self._wire)
 
     def expected(self) -> dict[tuple[Role, str], int] | None:
         """With the map, and what was sent twice in the last reduction."""
-        return {(Role.DP, "all_reduce"): len(self._buckets) + 1 + self._sent_again} if self._world > 1 else {}
+        if self._reducer is None:
+            return {}
+        *_, sizes, sent_again = self._reducer.state()
+        return {(Role.DP, "all_reduce"): len(sizes) + 1 + sent_again}
 
     def gradient_sizes(self) -> tuple[frozenset[int] | None, bool]:
-        return frozenset(bucket.numel for bucket in self._buckets), False
-
-    def _replan(self) -> None:
-        self._trainable = [p.requires_grad for p in self._parameters]
-        self._buckets: list[Bucket] = plan(self._parameters, self._bucket_bytes)
-        self._bucket_of = {index: bucket for bucket in self._buckets for index in bucket.indices}
-        self._wanted = [1] * len(self._parameters)  # arrivals in a boundary
-        self._arrived = [0] * len(self._parameters)
-        self._next = 0  # bucket to be sent
-        self._sent_again = 0
+        return frozenset(self._reducer.state()[3]) if self._reducer is not None else frozenset(), False
 
     # --- a micro-step ----------------------------------------------------------------------------------------------------
 
     def arm(self, plan: Plan) -> None:
-        if self._next:
+        if self._reducer is None:
+            return
+        self._armed = plan is _REDUCE
+        if self._armed:
+            self._named(self._reducer.arm)
+        elif self._reducer.state()[1]:
             self._finish()  # the last micro-step reduced too, and nobody has asked since
-        if plan is _REDUCE:
-            self._about_to_reduce()
 
     def disarm(self) -> None:
-        if self._handles:
-            for handle in self._handles:
-                handle.remove()
-            self._handles = []
-
-    def _about_to_reduce(self) -> None:
-        self._complete = False
-        self._begin()
-        if self._overlap and self._world > 1 and not self._handles:
-            for index in self._bucket_of:
-                hook = functools.partial(self._on_gradient, index)
-                self._handles.append(self._parameters[index].register_post_accumulate_grad_hook(hook))
-
-    def _begin(self) -> None:
-        """Freezing and unfreezing changes the buckets, on all ranks alike."""
-        if self._trainable != [p.requires_grad for p in self._parameters]:
-            self._replan()
-        self._arrived = [0] * len(self._parameters)
-        for bucket in self._buckets:
-            bucket.missing = sum(self._wanted[index] > 0 for index in bucket.indices)
-
-    def _on_gradient(self, index: int, parameter: torch.Tensor) -> None:
-        with self._lock:
-            self._arrived[index] += 1
-            if self._arrived[index] != self._wanted[index]:
-                return
-            self._bucket_of[index].missing -= 1
-            while self._next < len(self._buckets) and self._buckets[self._next].missing == 0:
-                self._send(self._buckets[self._next])
-                self._next += 1
-
-    def _send(self, bucket: Bucket) -> None:
-        bucket.launch(self._parameters, self._group, self._world, self._wire)
+        if self._reducer is not None:
+            self._reducer.disarm()
 
     def reduced(self) -> bool | None:
-        return self._complete
+        return self._reducer is not None and bool(self._reducer.state()[0])
 
     def began(self) -> bool:
-        return any(self._arrived)
+        return self._reducer is not None and bool(self._reducer.state()[2])
 
     def check(self) -> None:
-        """Finishes what the backward began, which is when all ranks know of it; what it did not begin is left to late()."""
-        if self._next:
+        """Finishes what the backward began; without one there is nothing to finish, and late() is told by the other ranks when."""
+        if self._reducer is None:
+            return
+        complete, launched, began, *_ = self._reducer.state()
+        if launched or (self._armed and began and not complete):
             self._finish()
 
     def late(self) -> None:
-        self.disarm()
-        if self._world == 1:
-            return
-        if not self._next and not any(self._arrived):
-            self._begin()
-        self._finish()
+        if self._reducer is not None:
+            self._reducer.disarm()
+            self._finish()
 
     def discard(self) -> None:
-        for bucket in self._buckets[: self._next]:
-            bucket.wait(self._timeout)
-            bucket.drop()
-        self._next = 0
+        if self._reducer is not None:
+            self._reducer.discard()
 
     def self_test(self) -> None:
         """Nothing private is used."""
@@ -175,40 +146,12 @@ class Plain(Adapter):
     def close(self) -> None:
         self.disarm()
 
-    # --- the rest of a reduction -----------------------------------------------------------------------------------------
-
     def _finish(self) -> None:
-        while self._next < len(self._buckets):
-            self._send(self._buckets[self._next])
-            self._next += 1
-        where = "the map of used parameters"
-        try:
-            totals = self._totals()
-            count = len(self._parameters)
-            again = [bucket for bucket, changed in zip(self._buckets, totals[count:], strict=True) if changed]
-            for bucket in again:
-                bucket.wait(self._timeout)
-                self._send(bucket)
-            for bucket in self._buckets:
-                where = f"a bucket of {len(bucket.indices)} parameters, {self._names[bucket.indices[0]]} first"
-                bucket.wait(self._timeout)
-        except RuntimeError as error:
-            raise Unreduced(f"plain: {where} was not reduced within {self._timeout.total_seconds():g} s, or failed: {error}") from error
-        for bucket in self._buckets:
-            bucket.write(self._parameters, [total > 0 for total in totals], [total >= _SPARSE for total in totals])
-        if any(self._arrived):
-            self._wanted, self._arrived = self._arrived, [0] * len(self._parameters)
-        self._sent_again = len(again)
-        self._next = 0
-        self._complete = True
+        self._named(self._reducer.finish)
 
-    def _totals(self) -> list[int]:
-        """The map, summed: one entry per parameter, one per bucket."""
-        gradients = [p.grad for p in self._parameters]
-        mine = [0 if g is None else _SPARSE if g.is_sparse else 1 for g in gradients]
-        mine += [int(bucket.stale(self._parameters)) for bucket in self._buckets]
-        tensor = torch.tensor(mine, dtype=torch.int32, device=self._parameters[0].device)
-        work: Any = dist.all_reduce(tensor, group=self._group, async_op=True)
-        work.wait(self._timeout)
-        totals: list[int] = tensor.tolist()
-        return totals
+    @staticmethod
+    def _named(call: Callable[[], None]) -> None:
+        try:
+            call()
+        except RuntimeError as error:
+            raise Unreduced(f"plain: {error}") from error

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .. import adapters
+from ..adapters import deepspeed_state
 
 
 def _alive(kind: type) -> Iterator[Any]:
@@ -21,7 +22,14 @@ def _optimizers() -> Iterator[torch.optim.Optimizer]:
 
 
 def _parameters(*optimizers: torch.optim.Optimizer) -> set[int]:
-    return {id(parameter) for optimizer in optimizers for group in optimizer.param_groups for parameter in group["params"]}
+    return {id(parameter) for optimizer in optimizers for parameter in _trained_by(optimizer)}
+
+
+def _trained_by(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
+    """An engine of DeepSpeed's gives its optimizer flat copies."""
+    engine = deepspeed_state.engine_that_steps(optimizer)
+    held: Iterable[torch.Tensor] = (p for group in optimizer.param_groups for p in group["params"])
+    return held if engine is None else list(engine.module.parameters())
 
 
 def models_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[torch.nn.Module]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree
 
+from .. import closing
 from ..adapters.base import Role
 from . import backwards
 
@@ -81,6 +82,10 @@ class Implicit:
         self._window.leave = self._leave_if_ran
         sync.window.job.micro_step.yield_to_script()
         backwards.count()
+        self._begun = backwards.begun()
+        self._ended = 0  # micro-steps
+        self._closed_by = 0  # backwards begun when a window was closed in its own
+        self._probes: list[tuple[int, int]] = []
         self._handles = [root.register_forward_pre_hook(_Hook(self._forward, failed), prepend=True) for root in roots]
         self._handles += [root.register_forward_hook(_Hook(self._forwarded, failed)) for root in roots]
 
@@ -94,8 +99,14 @@ class Implicit:
         return _Hook(hook, self._failed)
 
     def holds_gradients(self) -> bool:
-        """Whether a backward of the open window has run."""
+        """Whether a backward of the open window has run, and none has reduced it."""
+        if self._window.closed:
+            return False  # reduced where it was predicted to end
         return self._window.micro_steps > 0 or (self._window.inside and self._any_backward())
+
+    def beside(self) -> int:
+        """Backwards that were no micro-step's only one."""
+        return backwards.begun() - self._begun - self._ended
 
     def _any_backward(self) -> bool:
         return self._now.ran or backwards.begun() > self._now.before or self._window.ledger.issued() > 0
@@ -135,12 +146,28 @@ class Implicit:
         forward.ran = True
         # Behind whatever the wrappers queue for the end of this backward.
         engine = torch.autograd.Variable._execution_engine
-        engine.queue_callback(lambda: engine.queue_callback(self._guarded(self.leave)))
+        engine.queue_callback(lambda: engine.queue_callback(self._guarded(self._backward_ended)))
+
+    def _backward_ended(self) -> None:
+        """One after which a wrapper that is to reduce has not, may be half of what it waits for: the next forward or the step will tell."""
+        if self._window.job.enforcing or self._window.ledger.issued() > 0:
+            self.leave()
 
     def _leave_if_ran(self) -> None:
         """Something reads gradients."""
-        if self._window.inside and not _in_backward():
+        if _in_backward():
+            return
+        window = self._window
+        if window.inside:
             self.leave()
+        elif window.closed and window.outrunnable and backwards.begun() > self._closed_by and self._changed():
+            self._enter(_Forward())  # a backward of no forward of its own has added to a window that had seemed over
+            self._now.ran = True
+            self.leave()
+
+    def _changed(self) -> bool:
+        window = self._window
+        return closing.probes(window) != self._probes or any(adapter.pending() for adapter in window.adapters)
 
     def leave(self) -> None:
         window = self._window
@@ -153,7 +180,10 @@ class Implicit:
         place, issued = window.micro_steps, window.ledger.issued()
         busy_ns = self._busy_ns() - self._busy_before
         self._sync.leave(None, None)
+        self._ended += 1
         self._tally.micro_step(place, issued, busy_ns)
+        if window.closed:
+            self._closed_by, self._probes = backwards.begun(), closing.probes(window)
 
     def _busy_ns(self) -> int:
         """Time that collectives of the kinds that carry gradients have taken, on the groups that reduce."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import torch
 
+from . import trial
+from .in_backward import EachBackward
 from .reads import Early, Notice
 from .tally import Tally
 
 AUDIT, ENFORCE = "audit", "enforce"
+TRIED = "the trial is over"
 
 
 class Observed:
@@ -27,23 +30,48 @@ class Observed:
         self.how = AUDIT
         self.before: float | None = None
         self.judged = False
+        self.each_backward = False  # ends a window, since optimizers step in it
+        self.never = False  # to be enforced, whatever it wastes
         self.early: Early | None = None
         self.notice: Notice | None = None
         self.given_up = ""  # why it counts no more
         self.tally = Tally()
         self.sync: Any = None
         self.implicit: Any = None
+        self.trial: trial.Trial | None = None
+        self.explained: dict[str, Any] | None = None
 
-    def attach(self, how: str) -> None:
-        """Collective."""
+    def attach(self, how: str, *, beside: bool = False) -> None:
+        """Collective. `beside`: see Job.predict."""
         from .. import attachment, options  # noqa: PLC0415 - a process that never steps does without
         from .implicit import Implicit  # noqa: PLC0415
+        from .told_steps import ToldSteps, tells  # noqa: PLC0415
 
-        self.how, self.tally = how, Tally()
+        self.how, self.tally = how, EachBackward(self) if self.each_backward else Tally()
+        self._windows = 0  # stepped on
         chosen = options.check("observe", **_options(self.group))
         with _enforcement(how):
             self.sync = attachment.attach_all(self.models, self.optimizers, self.group, chosen, votes=how == ENFORCE)
-        self.implicit = Implicit(self.sync, self.tally, _raised if how == ENFORCE else self.give_up)
+        if how == ENFORCE:
+            self.sync.window.job.predict(beside)
+            self.trial = trial.asked()
+            if self.trial is not None:
+                self.sync.window.job.ladder = self.trial
+        kind = ToldSteps if tells(self.sync) else Implicit
+        self.implicit = kind(self.sync, self.tally, _raised if how == ENFORCE else self.give_up)
+
+    @property
+    def name(self) -> str:
+        return f"{'+'.join(self.kinds)} · {', '.join(type(m).__name__ for m in self.models)}"
+
+    def without_effect(self, policies: Iterable[str]) -> str:
+        """Which of them does nothing here, and why."""
+        for policy in policies:
+            for adapter in self.sync.window.job.adapters:
+                nothing = adapter.no_effect("mode", policy)
+                if nothing is not None:
+                    return f"{self.name}, where policy {policy} has no effect: {nothing.text}"
+        return ""
 
     def detach(self) -> None:
         if self.early is not None:
@@ -55,16 +83,24 @@ class Observed:
 
     def watch_reads(self) -> None:
         """What is enforced goes on being watched: a script may look at gradients now and then."""
-        self.notice = Notice(self.group)
+        ledger = self.sync.window.ledger
+        self.notice = Notice(self.group, lambda: ledger.window_index)
         self.early = Early(self.sync.window.job.parameters, self.implicit.holds_gradients, self.notice.give)
 
     def stepped(self) -> None:
         """An optimizer of what is enforced has stepped, on all ranks: if gradients were read by any, they are on their own from here on."""
         assert self.early is not None and self.notice is not None
         self.early.reduced = False
+        window = self.sync.window
+        if self.trial is not None and window.ledger.window_index > self._windows:
+            self._windows = window.ledger.window_index
+            self.trial.stepped(window.closed_size)
         where = self.notice.given()
         if where:
             self.given_up = f"{where} reads gradients before the step, and they are not reduced yet when that is enforced; it did so once"
+            self.detach()
+        elif self.trial is not None and self.trial.over:
+            self.given_up = TRIED
             self.detach()
 
     def ended(self) -> None:

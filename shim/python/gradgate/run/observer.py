@@ -22,8 +22,8 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .. import guards
-from . import report
-from .observed import AUDIT, ENFORCE, Observed
+from . import explain, in_backward, report, trial
+from .observed import AUDIT, ENFORCE, TRIED, Observed
 from .reads import Early, agreed
 
 _observer: Observer | None = None
@@ -49,6 +49,7 @@ class Observer:
         self._of: dict[int, Observed | None] = {}  # by optimizer
         self._kept: list[torch.optim.Optimizer] = []  # so that their ids stay theirs
         self._busy = threading.local()
+        self._inside = in_backward.Inside(self._first_step)
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
         self._watch_scaler()
@@ -104,14 +105,29 @@ class Observer:
         one = self._of.get(id(optimizer))
         if one is not None and one.how == ENFORCE and not one.given_up:
             one.stepped()
+            self._tell(one)
             return
         judging = one is not None and self.enforcing and one.how == AUDIT and not one.given_up
         if id(optimizer) in self._of and not judging:
+            if one is not None and not one.given_up:
+                self._tell(one)
             return
+        if in_backward.running():
+            if one is None:
+                self._know([optimizer], None)
+                self._inside.stepped(optimizer)
+            return
+        self._first_step(optimizer)
+
+    def _first_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """It is over, or the backward that it came in; or one of what is counted is, and may be enforced."""
+        one = self._of.get(id(optimizer))
         self._busy.now = True
         try:
             if one is not None:
                 self._judge(one)
+                if one.how == AUDIT and one in self.observed:
+                    self._tell(one)
             else:
                 self._know([optimizer], None)
                 self._meet(optimizer)
@@ -123,9 +139,10 @@ class Observer:
     def _judge(self, one: Observed) -> None:
         """After each window that was only counted: accumulation may begin late."""
         one.tally.end()
-        if not one.tally.windows:
+        if one.never or not one.tally.windows:
             return
         first, one.judged = not one.judged, True
+        beside = one.implicit.beside() > 0
         if one.tally.unreduced and not first:
             return  # now and then it means to
         if not one.tally.wasted and not one.tally.unreduced:
@@ -142,11 +159,24 @@ class Observer:
             why = f"{type(one.optimizers[0]).__name__}: {reader} reads gradients before the step, and they would not be reduced yet"
             self.left_alone[why] = None
             return
+        tried = trial.asked()
+        if tried is not None and (why := one.without_effect(tried.policies)):
+            self.left_alone[why] = None
+            return
         one.before = one.tally.reductions / one.tally.windows
-        one.attach(ENFORCE)
+        one.attach(ENFORCE, beside=any(agreed(one.group, "beside" if beside else "")))
         one.watch_reads()
         self._know(one.optimizers, one)
         self.observed.append(one)
+
+    def _tell(self, one: Observed) -> None:
+        """What was found, after the first window; when a trial is over, what it has shown."""
+        if one.explained is None and one.sync.window.all_micro_steps:
+            one.explained = explain.of(one)
+            if explain.VARIABLE in os.environ:
+                report.tell(explain.page(report.of(one)), self.rank)
+        if one.trial is not None and one.given_up == TRIED:
+            report.tell(trial.page(trial.verdict(one.trial), one.name), self.rank)
 
     def _know(self, optimizers: list[torch.optim.Optimizer], one: Observed | None) -> None:
         self._kept += optimizers
@@ -154,7 +184,7 @@ class Observer:
 
     def _meet(self, optimizer: torch.optim.Optimizer) -> None:
         from .. import adapters  # noqa: PLC0415 - a process that never steps does without
-        from . import found  # noqa: PLC0415
+        from . import found, never  # noqa: PLC0415
 
         distributed = torch.distributed
         if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
@@ -178,17 +208,25 @@ class Observer:
         groups = {group.process_group.group_name: group.process_group for adapter in reducing for group in adapter.groups()}
         group = next(iter(groups.values())) if len(groups) == 1 else distributed.group.WORLD
         one = Observed([model for model, held, _ in wrapped if held], optimizers, sorted({adapter.kind for adapter in reducing}), group)
+        one.each_backward = id(optimizer) in self._inside.seen
         one.attach(AUDIT)
-        if self.enforcing:
+        one.never = never.enforced(one, self.enforcing)
+        if one.each_backward:
+            in_backward.tell(one)
+        if self.enforcing and not one.never:
             one.early = Early(one.sync.window.job.parameters, one.implicit.holds_gradients)
         self._know(optimizers, one)
         self.observed.append(one)
 
     def _reason_to_leave(self, optimizers: list[Any], others: list[Any], wrapped: list[Any], reducing: list[Any]) -> str:
+        from . import never  # noqa: PLC0415
+
         name = type(optimizers[0]).__name__
         if not reducing:
             names = ", ".join(type(model).__name__ for model, _, _ in wrapped) or "parameters of no module"
             return f"{name} trains {names}, which neither DDP nor FSDP wraps: the script reduces in a way of its own"
+        if why := never.counted(reducing):
+            return why
         if self.observed:
             return f"{name} of {type(reducing[0].module).__name__}, which began to step after others"
         if not self.enforcing:

@@ -75,19 +75,23 @@ class Early:
 
 
 class Notice:
-    """What one rank tells all, at once: each finds it after a collective that comes later on the rank that gave it."""
+    """What one rank tells all of a window that has not been reduced yet: each finds it once it is. `window`: the index of the open one."""
 
-    def __init__(self, group: Any) -> None:
+    def __init__(self, group: Any, window: Callable[[], int]) -> None:
+        self._window = window
         distributed = torch.distributed
         prefix = f"gradgate/run/notice/{group.group_name}/{next(_rounds)}"
         self._store = distributed.PrefixStore(prefix, distributed.distributed_c10d._get_default_store())
 
     def give(self, text: str) -> None:
-        self._store.set("text", text)
-        self._store.add("given", 1)  # answers when the store has both
+        window = self._window()
+        self._store.set(f"text/{window}", text)
+        self._store.add(f"given/{window}", 1)  # answers when the store has both
 
     def given(self) -> str:
-        return self._store.get("text").decode() if self._store.check(["given"]) else ""
+        """Of the window before the open one. Later ones may have been told of by ranks that are ahead."""
+        window = self._window() - 1
+        return self._store.get(f"text/{window}").decode() if self._store.check([f"given/{window}"]) else ""
 
 
 def agreed(group: Any, told: str) -> list[str]:

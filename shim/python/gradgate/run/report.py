@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import trial
+
 if TYPE_CHECKING:
     from .observed import Observed
     from .observer import Observer
@@ -19,7 +21,7 @@ def of(one: Observed) -> dict[str, Any]:
     tally = one.tally
     if not one.sync.window.micro_steps:  # else the last window has not been stepped on, and is none
         tally.end()
-    stats = one.sync.stats()
+    stats, prediction = one.sync.stats(), one.sync.window.job.prediction
     windows = tally.windows
     other = {op: count - stats["gradient"].get(op, 0) - stats["ours"].get(op, 0) for op, count in stats["collectives"].items()}
     enforced = stats["enforcement"] == "enforce"
@@ -39,6 +41,9 @@ def of(one: Observed) -> dict[str, Any]:
         "suppressed": stats["suppressed"],
         "mode": stats["mode"],
         "before": one.before,
+        "never": one.never,
+        "predicted": prediction and {"micro_steps": prediction.micro_steps, "hits": prediction.hits, "outrun": prediction.outrun},
+        "mismatched": stats["windows_mismatched"],
         "busy_ns": tally.busy_ns,
         "wasted_ns": tally.wasted_ns,
         "given_up": one.given_up,
@@ -48,6 +53,8 @@ def of(one: Observed) -> dict[str, Any]:
         "told": stats["told"],
         "unseen": list(stats["unseen"]),
         "seeing": stats["tap"]["seeing"],
+        "explain": one.explained,
+        "trial": one.trial and trial.verdict(one.trial),
     }
 
 
@@ -57,6 +64,8 @@ def _rate(count: float, windows: int) -> str:
 
 def _page(figures: dict[str, Any]) -> list[str]:
     windows = figures["windows"]
+    if figures["trial"] and figures["trial"]["over"]:
+        return []  # told when it was
     what = f"{'+'.join(figures['wrappers'])} · {', '.join(figures['model'])} · {', '.join(figures['optimizer'])}"
     if not windows:
         return [f"gradgate: {what}: one optimizer step or none after gradgate had found it; nothing to tell"]
@@ -87,17 +96,28 @@ def _page(figures: dict[str, Any]) -> list[str]:
         rows.append(("the script's other collectives", ", ".join(f"{count} {op}" for op, count in figures["other_collectives"].items())))
     if figures["late"]:
         rows.append(("reduced at the step", f"{figures['late']}"))
+    if figures["predicted"]:
+        rows.append(("ended as predicted", f"{figures['predicted']['hits']}; {figures['predicted']['outrun']} went on after that"))
     lines = [f"gradgate: {what}: {verdict}", *(f"  {name:<36}{value}" for name, value in rows)]
     lines += [f"  {reason}: {text}" for reason, text in figures["told"].items()]
-    if figures["given_up"]:
+    if figures["trial"] and not figures["trial"]["over"]:
+        lines += trial.page(figures["trial"], "+".join(figures["wrappers"]))
+    if figures["given_up"] and not (figures["trial"] and figures["trial"]["over"]):
         lines.append(f"  counted until this went wrong, and the script was left alone: {figures['given_up']}")
     if not figures["seeing"]:
         lines.append("  collectives cannot be counted in this process; the figures above are not to be trusted")
-    if figures["wasted"] and figures["enforcement"] != "enforce":
+    if figures["wasted"] and figures["enforcement"] != "enforce" and not figures["never"]:
+        lines.append("  what it would save here, in time: gradgate trial -- …")
         lines.append("  to mend it: gradgate run --enforce, or sync = gradgate.attach(model, optimizer, accumulate=…) in the script")
     if figures["wasted"] and figures["enforcement"] == "enforce" and figures["mode"] != "window":
         lines.append("  mode auto defers what is known to fit in memory; gradgate run --enforce --mode window defers all, held unsharded")
     return lines
+
+
+def tell(lines: list[str], rank: int) -> None:
+    """While the script runs."""
+    if rank == 0:
+        print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def at_exit(observer: Observer) -> None:
@@ -107,6 +127,8 @@ def at_exit(observer: Observer) -> None:
         return
     lines = [line for one in figures for line in _page(one)]
     lines += [f"gradgate: left alone: {why}" for why in observer.left_alone]
+    if figures and trial.asked() is not None and not any(one["trial"] for one in figures):
+        lines.append("gradgate trial: not begun: no window reduced more than once, or what is said above keeps gradgate from changing that")
     print("\n".join(lines), file=sys.stderr, flush=True)
     target = os.environ.get("GRADGATE_RUN_REPORT")
     if target:
