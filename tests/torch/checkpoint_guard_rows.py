@@ -6,9 +6,10 @@ import io
 from typing import Any
 
 import checkpointed as c
+import gradgate
 import torch
 import trainers as t
-from rows import row
+from rows import Says, refused, row
 from torch import nn
 
 
@@ -143,3 +144,56 @@ def through_a_file_that_is_not_trusted(rank: int, world: int) -> dict[str, Any]:
         found = t.drive(run.sync, watch, run.model, run.optimizer, t.data(rank)[2:])
     run.close()
     return {"gradients": t.one(found[0])}
+
+
+@row(weights=[[-17.0, -60.0]] * 2)
+def one_of_two_optimizers_zeroes(rank: int, world: int) -> dict[str, Any]:
+    """In the middle of a window: what the other's parameters have left stays, kept aside or not."""
+    found = []
+    for saves in (False, True):
+        model = nn.ModuleDict({"a": t.Unit(), "b": t.Unit()})
+        optimizers = [torch.optim.SGD(part.parameters(), lr=1.0) for part in model.values()]
+        with gradgate.attach(model, optimizers, accumulate=4, parity_every=0) as sync:
+            for x in range(1, 5):
+                with sync.micro_step():
+                    (model["a"](float(x + 10 * rank)) + model["b"](2.0 * (x + 10 * rank))).backward()
+                if x == 2:
+                    if saves:
+                        sync.state_dict()
+                    optimizers[0].zero_grad()
+            for optimizer in optimizers:
+                optimizer.step()
+        found.append(t.weights(model))
+    return {"weights": found}
+
+
+@row(told=Says("ranks differ", "staged", "call zero_grad(), on all ranks alike"))
+def one_rank_zeroes(rank: int, world: int) -> dict[str, Any]:
+    """What was kept aside is all ranks' share: one cannot drop it."""
+    run, _ = c.half(rank)
+    if rank == 0:
+        run.optimizer.zero_grad()
+    with refused(gradgate.Disagreement) as told:
+        run.train(t.data(rank)[2:])
+    run.close()
+    return {"told": told}
+
+
+@row(sums=[[-4.5, -3.0, -6.0, -3.0], [-4.5, -3.0, -6.0, -3.0]] * 2)
+def sparse_and_dense(rank: int, world: int) -> dict[str, Any]:
+    """Of one parameter, in turns, with and without a part kept aside between them."""
+    found = []
+    for first in (True, False):
+        for saves in (False, True):
+            embedding = nn.Embedding(4, 1, sparse=True, dtype=torch.float64)
+            nn.init.zeros_(embedding.weight)
+            optimizer = t.sgd(embedding, 1.0)
+            with gradgate.attach(embedding, optimizer, accumulate=2) as sync:
+                for sparse in (first, not first):
+                    with sync.micro_step():
+                        (embedding(torch.tensor([0, 2, 2])).sum() * 1.5 if sparse else embedding.weight.sum() * (2 + 2 * rank)).backward()
+                    if saves and sparse is first:
+                        sync.state_dict()
+                optimizer.step()
+            found.append(embedding.weight.view(-1).tolist())
+    return {"sums": found}

@@ -17,6 +17,34 @@ from torch import nn
 AR = "all_reduce"
 
 
+@row(first=Each(Says("ranks [1] had not called it"), Says("ranks [1] had not called it")), second=True, weights=-27.5)
+def called_again_after_one_rank_was_late(rank: int, world: int) -> dict[str, Any]:
+    run = c.Run(t.ddp(), options={"deadline_s": 1.0}).train(t.data(rank)[:2])
+    if rank == 0:
+        with rows.refused(gradgate.DeadlineExceeded) as first:
+            run.sync.state_dict()
+    dist.barrier()
+    if rank == 1:
+        with rows.refused(gradgate.DeadlineExceeded) as first:
+            run.sync.state_dict()
+    dist.barrier()
+    second = bool(run.sync.state_dict()["gradients"])
+    run.train(t.data(rank)[2:]).close()
+    return {"first": first, "second": second, "weights": t.one(t.weights(run.model))}
+
+
+@row(uneven=Says("flush(divisor=4) where ranks brought different numbers"))
+def flushed_right_after_loading_uneven_ranks(rank: int, world: int) -> dict[str, Any]:
+    """Each rank's share of what was kept is not known any more."""
+    run = c.Run(t.ddp(), options={"windows": "variable"}).train(t.data(rank)[: 2 - rank])
+    state = run.saved()
+    run.close()
+    loaded = c.Run(t.ddp(), options={"windows": "variable"}).load(state)
+    with rows.refused(gradgate.Refused) as uneven:
+        loaded.sync.flush(divisor=4)
+    return {"uneven": uneven}
+
+
 @row(
     inside=Says("inside a micro-step"),
     unstepped=Says("between a window's reduction and its step"),

@@ -300,9 +300,7 @@ def unmanaged(stage: int, _rank: int) -> dict[str, Any]:
     return {"refused": refused}
 
 
-by_stage(
-    "unmanaged", lambda _: {"refused": rows.Says("managed_gradient_accumulation=false", "nothing to attach")}, unmanaged, stages=(1,)
-)
+by_stage("unmanaged", lambda _: {"refused": rows.Says("managed_gradient_accumulation=false", "nothing to attach")}, unmanaged, stages=(1,))
 
 
 def as_it_is(stage: int, rank: int) -> dict[str, Any]:

@@ -115,6 +115,26 @@ def every_micro_step_with_unused_weights(rank: int, world: int) -> dict[str, Any
     return both(body)
 
 
+# After the second of four micro-steps; what it has left is reduced with the rest, in a bucket of its own.
+@row(seen=[[[39.0, 39.0], [17.0, 17.0], None], [None, [46.0, 46.0], None]], reductions=2)
+def frozen_in_the_middle(rank: int, world: int) -> dict[str, Any]:
+    def body() -> dict[str, Any]:
+        model: Model = Tied()
+        seen = []
+        with gradgate.attach(model, accumulate=4) as sync:
+            for step in range(8):
+                with sync.micro_step():
+                    model(1.0 + 10 * rank + step, step >= 2).backward()
+                if step == 1:
+                    model.w.requires_grad_(False)
+                if sync.boundary:
+                    seen.append(gradients(model))
+                    model.zero_grad()
+            return {"seen": seen, "reductions": sync.stats()["reductions"]}
+
+    return both(body)
+
+
 @row(frozen=[None, [1.0, 1.0], None], after=[[3.0, 3.0], [1.0, 1.0], None], types=["torch.float32"], single=[[3.0, 3.0], [1.0, 1.0], None])
 def frozen_and_of_another_type_later(rank: int, world: int) -> dict[str, Any]:
     def body() -> dict[str, Any]:

@@ -17,13 +17,12 @@ ALL_REDUCE = frozenset({("all_reduce", 92)})
 class Loop:
     """`sizes`: micro-steps of the windows after the first step. `places`: where the script reduces: in each, or in the last.
     `gradients`: operations and elements of the collectives that one reduction consists of. `beside`: of others that go with them.
-    `forwards`: operations of forwards that are to be reduced after. `evaluations`: windows of a step."""
+    `evaluations`: windows of a step."""
 
     sizes: tuple[int, ...] = (4, 4, 4)
     places: str = "each"
     gradients: frozenset[tuple[str, int]] = ALL_REDUCE
     beside: frozenset[tuple[str, int]] = frozenset()
-    forwards: frozenset[str] = frozenset()
     evaluations: int = 1
 
     @property

@@ -27,6 +27,7 @@ def loops() -> Iterator[Loops]:
         ("predicted_scaled", ALL_REDUCE, frozenset()),
         ("predicted_thrown_away", ALL_REDUCE, frozenset()),
         ("predicted_read", ALL_REDUCE, frozenset()),
+        ("predicted_retried", ALL_REDUCE, frozenset()),
         ("predicted_unused", UNUSED, MAP),
         ("predicted_fsdp2", FSDP2, frozenset()),
         ("predicted_hsdp", HSDP, frozenset()),

@@ -86,6 +86,7 @@ def test_windows_of_other_sizes_are_left_out_with_their_pairs() -> None:
     ("windows", "policies", "text"),
     [
         (4, "every_micro_step,window", "--windows 4: at least 5"),
+        (10_001, "every_micro_step,window", "--windows 10001: at most 10000"),
         (20, "window,window", "--policies window,window: two different ones of every_micro_step, window, window_replica"),
         (20, "window", "two different ones"),
         (20, "window,never", "two different ones"),
@@ -161,7 +162,16 @@ def test_explains_what_was_found(loops: Loops, tmp_path: pathlib.Path) -> None:
     assert "in force: enforce, window" in shown.getvalue()
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"observed": [{}], "left_alone": {}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"observed": [{}], "left_alone": {}}',
+        '{"observed": [{"explain": {"wrappers": {"a": 1}}, "model": []}], "left_alone": {}}',
+        "[" * 100000,
+    ],
+)
 def test_a_file_that_is_no_report_is_named(tmp_path: pathlib.Path, text: str) -> None:
     path = tmp_path / "other.json"
     path.write_text(text)
@@ -169,6 +179,15 @@ def test_a_file_that_is_no_report_is_named(tmp_path: pathlib.Path, text: str) ->
     with redirect_stderr(told):
         assert command.main(["explain", str(path)]) == 1
     assert f"{path}: not a report" in told.getvalue()
+
+
+def test_what_a_report_says_is_printed_escaped(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps({"observed": [], "left_alone": {"a\x1b[2Jb\ud800c": None}}))
+    shown = io.StringIO()
+    with redirect_stdout(shown):
+        assert command.main(["explain", str(path)]) == 0
+    assert shown.getvalue() == "gradgate: left alone: a\\x1b[2Jb\\xd800c\n"
 
 
 def test_audit_explains_after_its_first_window(loops: Loops) -> None:

@@ -11,7 +11,8 @@
 // rank, as soon as all before them are filled; a rank that sends them all in finish() therefore pairs with one that sends them
 // within its backward. The map, one small all-reduce, says which parameters some rank has gradients for, so that one that
 // nobody used keeps none, and which buckets some rank has changed since it sent them: by another backward, or by arithmetic on
-// its gradients. Those are sent again, by all. How often each gradient arrives in a boundary is remembered, for the next to
+// its gradients. Those are sent again, by all; so is, in buckets of its own, what was frozen inside the window and has a
+// gradient somewhere. How often each gradient arrives in a boundary is remembered, for the next to
 // send it at its last.
 //
 // What is left in a parameter's gradient is the mean over the group's ranks. Where nobody else holds the gradient's memory it
@@ -286,6 +287,14 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
             "a bucket of " + std::to_string(bucket.indices.size()) + " parameters, " + names_[bucket.indices[0]] + " first,";
         bucket.wait(options_.deadline, options_.observer);
       }
+      std::vector<internal::Bucket> frozen;
+      Fill([&](size_t index) { return bucket_of_[index] == kNone && totals[index] > 0; }, &frozen);
+      for (internal::Bucket& bucket : frozen) {
+        bucket.launch(parameters_, share_, *group_, options_.observer);
+        where = "a bucket of frozen parameters, " + names_[bucket.indices[0]] + " first,";
+        bucket.wait(options_.deadline, options_.observer);
+        bucket.write(parameters_, totals.data());
+      }
       for (internal::Bucket& bucket : buckets_) bucket.write(parameters_, totals.data());
     } catch (const std::exception& error) {
       const double seconds = std::chrono::duration<double>(options_.deadline).count();
@@ -374,25 +383,31 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
     return facts;
   }
 
+  void Fill(const std::function<bool(size_t index)>& wanted, std::vector<internal::Bucket>* buckets) const {
+    std::vector<size_t> open;  // the last bucket of each type and device
+    for (size_t index = parameters_.size(); index-- > 0;) {
+      const at::Tensor& parameter = parameters_[index];
+      if (!wanted(index)) continue;
+      size_t* place = nullptr;
+      for (size_t& candidate : open) {
+        if ((*buckets)[candidate].holds(parameter)) place = &candidate;
+      }
+      if (place == nullptr || (*buckets)[*place].bytes + parameter.nbytes() > options_.bucket_bytes) {
+        buckets->emplace_back(parameter.scalar_type(), parameter.device(), options_.wire);
+        if (place == nullptr) place = &open.emplace_back();
+        *place = buckets->size() - 1;
+      }
+      (*buckets)[*place].add(index, parameter);
+    }
+  }
+
   void Plan() {
     facts_ = Facts();
     buckets_.clear();
     bucket_of_.assign(parameters_.size(), kNone);
-    std::vector<size_t> open;  // the last bucket of each type and device
-    for (size_t index = parameters_.size(); index-- > 0;) {
-      const at::Tensor& parameter = parameters_[index];
-      if (!facts_[index].trainable) continue;
-      size_t* place = nullptr;
-      for (size_t& candidate : open) {
-        if (buckets_[candidate].holds(parameter)) place = &candidate;
-      }
-      if (place == nullptr || buckets_[*place].bytes + parameter.nbytes() > options_.bucket_bytes) {
-        buckets_.emplace_back(parameter.scalar_type(), parameter.device(), options_.wire);
-        if (place == nullptr) place = &open.emplace_back();
-        *place = buckets_.size() - 1;
-      }
-      buckets_[*place].add(index, parameter);
-      bucket_of_[index] = *place;
+    Fill([this](size_t index) { return facts_[index].trainable; }, &buckets_);
+    for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+      for (const size_t index : buckets_[bucket].indices) bucket_of_[index] = bucket;
     }
     wanted_.assign(parameters_.size(), 1);
     arrived_.assign(parameters_.size(), 0);

@@ -15,6 +15,7 @@ computes what a resumed one does.
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -92,9 +93,14 @@ class Kept:
         """It came from a checkpoint, and no micro-step has ended since."""
         return self.unseen > 0 and window.micro_steps == self.unseen
 
-    def drop(self) -> None:
-        """The window's gradients are thrown away."""
-        self.gradients = {}
+    def drop(self, only: Iterable[torch.Tensor] | None = None) -> None:
+        """The window's gradients are thrown away: of some parameters, or all. Ranks that drop others differ in their tags."""
+        gone = None if only is None else {id(parameter) for parameter in only}
+        dropped = [name for name, (parameter, _) in self.gradients.items() if gone is None or id(parameter) in gone]
+        for name in dropped:
+            del self.gradients[name]
+        if dropped:
+            self.tag = tag_of(self.tag, sorted(dropped))
 
     def finish(self, job: Job, factor: float, own_factor: float) -> None:
         """factor * H + own_factor * S, in p.grad."""
@@ -107,10 +113,17 @@ class Kept:
             for parameter, kept in self.gradients.values():
                 if parameter.grad is None:
                     parameter.grad = kept.clone() if alpha == 1.0 else kept * alpha
+                elif parameter.grad.is_sparse and not kept.is_sparse:
+                    parameter.grad = torch.add(kept * alpha, parameter.grad)
                 else:
                     local(parameter.grad).add_(local(kept), alpha=alpha)
         self.gradients = {}
         multiply(job.parameters, factor)
+
+
+def tag_of(*what: object) -> int:
+    """For a ballot; never 0."""
+    return zlib.crc32(repr(what).encode()) % (2**30 - 1) + 1
 
 
 def since_kept(window: Window) -> Done:
@@ -128,6 +141,8 @@ def take(parameters: dict[str, torch.nn.Parameter], before: Kept | None) -> dict
             gradient, parameter.grad = parameter.grad.detach().clone(), None
             if name in kept:
                 former = kept[name][1].clone()
+                if former.is_sparse and not gradient.is_sparse:
+                    former, gradient = gradient, former
                 local(former).add_(local(gradient))
                 gradient = former
             kept[name] = (parameter, gradient)

@@ -8,8 +8,8 @@ import torch
 
 from . import checkpoint_format, checkpoint_names
 from .checkpoint_format import Saved, wrong
-from .checkpoint_kept import Done, Kept, local
-from .checkpoint_save import KINDS, idle_window, tag_of
+from .checkpoint_kept import Done, Kept, local, tag_of
+from .checkpoint_save import KINDS, idle_window
 from .ledger import Refused
 from .micro_step import LAST, NOT_LAST
 

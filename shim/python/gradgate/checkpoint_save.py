@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import checkpoint_kept, checkpoint_names, division
@@ -104,8 +103,8 @@ def _meet(job: Job, window: Window, done: Done) -> list[Row]:
         for adapter in window.adapters:
             adapter.catch_up()
         meeting = Meeting(agreement, f"{job.ledger.window_index}.{window.saves}", job.options.deadline_s)
+        window.saves += 1  # one that fails is over
         meeting.wait()
-        window.saves += 1
         rows = [Row(*row) for row in meeting.rows(list(own))]
     where = f"sync.state_dict() in window {job.ledger.window_index}"
     if len({row[:3] for row in rows}) > 1:
@@ -126,7 +125,7 @@ def _meet(job: Job, window: Window, done: Done) -> list[Row]:
 def _why_not(job: Job, window: Window) -> str:
     """Why this rank cannot reduce in the middle of a window, or cannot keep what that gives."""
     kept = window.kept
-    if kept is not None and kept.active_share is not None and since_kept(window).micro_steps:
+    if kept is not None and kept.active_share is not None:
         return f'divide="active", and this window was begun on another number of ranks: {_AT_A_BOUNDARY}'
     for adapter in window.adapters:
         if adapter.kind not in KINDS:
@@ -158,7 +157,7 @@ def _keep(job: Job, window: Window, rows: list[Row], discard: bool) -> Kept:
         means=means,
         base=Done.of(window),
         active_here=ranks[job.rank].active,
-        tag=tag_of(ranks),
+        tag=checkpoint_kept.tag_of(ranks),
         unseen=before.unseen if before is not None else 0,
         unseen_skips=before.unseen_skips if before is not None else 0,
         active_share=before.active_share if before is not None else None,
@@ -184,7 +183,3 @@ def _reduce(job: Job, window: Window) -> None:
     for role, count in before.items():
         if job.ledger.issued(role) > count:
             job.ledger.declare_extra(role, 1)
-
-
-def tag_of(ranks: list[Done]) -> int:
-    return zlib.crc32(repr([tuple(done) for done in ranks]).encode()) % (2**30 - 1) + 1

@@ -84,7 +84,7 @@ def _check_together(adapter: Adapter, verdict: Verdict) -> None:
 
 
 def _warn_without_backward(window: Window, waiting: list[Adapter]) -> None:
-    if window.micro_steps <= window.skips or any(adapter.pending() for adapter in waiting):
+    if window.leave is not None or window.micro_steps <= window.skips or any(adapter.pending() for adapter in waiting):
         return
     if all(p.grad is None for adapter in waiting for p in adapter.parameters()):
         window.ledger.warn(
@@ -132,7 +132,8 @@ def tell_differences(window: Window, verdict: Verdict) -> None:
     if parity:
         text += ". Their parameters are no longer the same: a step used gradients that were not reduced, or they never were equal"
     if not verdict.staged_equal and verdict.staged >> _TAG_SHIFT:
-        text += ". Some ranks hold a part of this window that a checkpoint has summed, and others another one or none: load it on all ranks"
+        text += ". Some ranks hold a part of this window that a checkpoint has summed, and others another one or none: "
+        text += "load it, and call zero_grad(), on all ranks alike"
     elif not verdict.staged_equal:
         text += ". Some ranks discarded a window after it was reduced, and others stepped on it (staged: how many)"
     if unlike or (window.job.strict and (unequal or parity)):

@@ -70,7 +70,13 @@ def _scales_own(job: Job, verdict: Verdict) -> bool:
 
 def scale_own(job: Job, window: Window, verdict: Verdict, divisor: int) -> None:
     """Before a late reduction. A rank that has reduced in its backward had a full window, whose factor is 1."""
-    kept = window.kept
+    if divisor and window.micro_steps and _scales_own(job, verdict):
+        multiply(job, divisor / window.micro_steps)
+
+
+def refuse_unknown_shares(window: Window, verdict: Verdict) -> None:
+    """Of a flush with a divisor, whose factor is each rank's own where they brought different numbers."""
+    job, kept = window.job, window.kept
     alike = verdict.min_micro_steps == verdict.max_micro_steps
     if kept is not None and verdict.max_divisor and not (kept.equal and alike):
         raise Refused(
@@ -78,8 +84,6 @@ def scale_own(job: Job, window: Window, verdict: Verdict, divisor: int) -> None:
             "and sync.state_dict() has summed a part of them: each rank's share cannot be scaled by its own number any more. Call flush() "
             "without divisor, and scale the losses by the window's size (sync.micro_batches), or use items="
         )
-    if divisor and window.micro_steps and _scales_own(job, verdict):
-        multiply(job, divisor / window.micro_steps)
 
 
 def scale(window: Window, verdict: Verdict, totals: list[float] | None, divisor: int) -> None:

@@ -74,7 +74,7 @@ class Guards:
             self._hook(optimizer)
         self._former = {id(optimizer): optimizer.__dict__.get("zero_grad") for optimizer in optimizers}
         for optimizer in optimizers:
-            optimizer.zero_grad = self._zeroing(optimizer.zero_grad)  # type: ignore[method-assign]
+            optimizer.zero_grad = self._zeroing(optimizer)  # type: ignore[method-assign]
         self._covered = {id(p) for adapter in window.job.adapters for p in adapter.covered()}
         self._ids = [id(p) for p in window.job.parameters]
         if not _windows_of_optimizer:
@@ -87,7 +87,7 @@ class Guards:
         self._seen[id(optimizer)] = -1
         self._optimizers.append(optimizer)
         self._former[id(optimizer)] = optimizer.__dict__.get("zero_grad")
-        optimizer.zero_grad = self._zeroing(optimizer.zero_grad)  # type: ignore[method-assign]
+        optimizer.zero_grad = self._zeroing(optimizer)  # type: ignore[method-assign]
         _windows_of_optimizer[id(optimizer)] = self._window
         self._hook(optimizer)
 
@@ -109,6 +109,7 @@ class Guards:
         micro_steps = window.all_micro_steps
         if (
             not nested
+            and window.leave is None  # else nobody wrote micro-steps
             and micro_steps == self._seen[id(optimizer)]
             and not (window.closed or window.discarded)
             and any(p.grad is not None for g in optimizer.param_groups for p in g["params"])
@@ -134,13 +135,13 @@ class Guards:
                 "wrap the model again, then sync.close() and gradgate.attach(…) anew"
             )
 
-    def _zeroing(self, original: Callable[..., None]) -> Callable[..., None]:
-        window = self._window
+    def _zeroing(self, optimizer: torch.optim.Optimizer) -> Callable[..., None]:
+        window, original = self._window, optimizer.zero_grad
 
         @functools.wraps(original)
         def zero_grad(*args: Any, **kwargs: Any) -> None:
             original(*args, **kwargs)
-            window.zeroed()
+            window.zeroed(lambda: [p for g in optimizer.param_groups for p in g["params"]])
 
         return zero_grad
 

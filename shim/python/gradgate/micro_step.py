@@ -22,8 +22,11 @@ BY_COUNT, NOT_LAST, LAST = 0, 1, 2
 
 def _yielding(adapter: Adapter) -> Callable[[Plan], None]:
     def arm(plan: Plan) -> None:
-        if plan is Plan.ACCUMULATE or not adapter.suppressed():
+        suppressed = adapter.suppressed()
+        if plan is Plan.ACCUMULATE or not suppressed:
             adapter.arm(plan)
+        if plan is Plan.ACCUMULATE and not suppressed:
+            adapter.keep_forward()
 
     return arm
 

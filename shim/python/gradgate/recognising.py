@@ -41,9 +41,7 @@ def _of_engine(options: Options, adapter: Deepspeed, notes: list[NoEffect]) -> O
     stage = adapter.stage
     why = deepspeed_state.refusal(engine)
     if why:
-        raise ValueError(
-            f"{type(engine).__name__}, ZeRO stage {stage}: {why}. There is nothing to attach"
-        )
+        raise ValueError(f"{type(engine).__name__}, ZeRO stage {stage}: {why}. There is nothing to attach")
     own: int = engine.gradient_accumulation_steps()
     if not options.accumulate:
         options = replace(options, accumulate=own)  # its step is none inside its window, so that cannot be observed

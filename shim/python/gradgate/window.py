@@ -20,6 +20,8 @@ from .ledger import GradgateError, Refused
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import torch
+
     from .adapters.base import Adapter
     from .agreement import Agreement
     from .checkpoint_kept import Kept
@@ -134,11 +136,11 @@ class Window:
         self.closing = True
         self.skips_before = self.skips
         self.probes_before = closing.probes(self)
-        self.job.learn_sizes()
         if self.agreement is not None:
             self.job.tap.on_first_gradient(self.ledger, self._first_gradient)
         for arm in arms:
             arm(Plan.REDUCE)
+        self.job.learn_sizes()  # arming may have changed them
 
     def _first_gradient(self) -> None:
         assert self.agreement is not None
@@ -194,6 +196,7 @@ class Window:
         brought = verdict.max_micro_steps > 0 or kept is not None
         idle = brought and verdict.min_skipped >= verdict.max_micro_steps and not (kept is not None and kept.gradients)
         self.discarded = verdict.any_discard or idle  # nobody has anything
+        division.refuse_unknown_shares(self, verdict)
         if verdict.max_micro_steps > 0:
             division.scale_own(self.job, self, verdict, divisor)
             closing.reduce_the_rest(self, verdict, in_time)
@@ -274,13 +277,16 @@ class Window:
         if what != "optimizer.step":
             self.mended_by = what if self.job.accumulate and self.closed_size < self.job.accumulate else ""
 
-    def zeroed(self) -> None:
-        """Gradients were thrown away by the loop; in the middle of a window the deferred ones go as well."""
+    def zeroed(self, parameters: Callable[[], list[torch.Tensor]] | None = None) -> None:
+        """Gradients were thrown away by the loop, of all parameters or of these; in the middle of a window the deferred ones go as well."""
         if self.micro_steps and not self.closed and (not self.inside or self.leave is not None):
+            gone = parameters() if parameters is not None else list(self.job.parameters)
+            ids = {id(p) for p in gone}
             for adapter in self.adapters:
-                adapter.discard()
+                if not ids.isdisjoint(map(id, adapter.parameters())):
+                    adapter.discard()
             if self.kept is not None and not self.kept.untouched(self):
-                self.kept.drop()
+                self.kept.drop(gone)
         if self.closed and self.outrunnable and all(p.grad is None for p in self.job.parameters):
             self.publish()  # nothing is left for another micro-step to add to
 

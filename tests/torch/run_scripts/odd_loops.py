@@ -28,6 +28,32 @@ class Normed(models.Net):
         return super().forward(self.norm(x))
 
 
+class Shifting(models.Net):
+    """Its forward reads a buffer that the one before has changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift: torch.Tensor
+        self.register_buffer("shift", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = super().forward(x) + self.shift
+        with torch.no_grad():
+            self.shift.copy_(y.mean(0))
+        return y
+
+
+def buffers_read(run: Run) -> Any:
+    model = models.ddp(Shifting)
+    optimizer = run.sgd(model.parameters())
+    for batches in run.windows(4, 4, 4, 4):
+        for x in batches:
+            _loss(model(x)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.parameters()
+
+
 def buffers(run: Run) -> Any:
     model = models.ddp(Normed)
     optimizer = run.sgd(model.parameters())
@@ -150,5 +176,5 @@ def fails(run: Run) -> Any:
 
 LOOPS: dict[str, Loop] = {
     loop.__name__: loop
-    for loop in (buffers, wrapped_in_parts, of_unlike_frequency, joined, saved_whole, wrapped_anew, scaled_anew, exits, fails)
+    for loop in (buffers, buffers_read, wrapped_in_parts, of_unlike_frequency, joined, saved_whole, wrapped_anew, scaled_anew, exits, fails)
 }

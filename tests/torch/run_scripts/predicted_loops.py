@@ -95,6 +95,27 @@ def predicted_read(run: Run) -> Any:
     return model.parameters()
 
 
+def predicted_retried(run: Run) -> Any:
+    """Rank 1 alone meets an exception when a backward begins, once in a window and once where one ends as predicted; and tries again."""
+    model = models.ddp()
+    optimizer = run.sgd(model.parameters())
+
+    def fail(_gradient: torch.Tensor) -> None:
+        raise MemoryError
+
+    for step, batches in enumerate(run.windows(*SIZES)):
+        for i, x in enumerate(batches):
+            if run.rank == 1 and (step, i) in ((4, 1), (6, 3)):
+                output = model(x)
+                output.register_hook(fail)
+                with contextlib.suppress(MemoryError):
+                    output.square().mean().backward()
+            model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.parameters()
+
+
 def predicted_unused(run: Run) -> Any:
     return _train(run, models.ddp(models.Branch, find_unused_parameters=True), used=True)
 
@@ -175,7 +196,7 @@ def predicted_fsdp1(run: Run) -> Any:
 LOOPS: dict[str, Loop] = {
     loop.__name__: loop
     for loop in (
-        *(predicted, predicted_clipped, predicted_scaled, predicted_thrown_away, predicted_read, predicted_unused),
+        *(predicted, predicted_clipped, predicted_scaled, predicted_thrown_away, predicted_read, predicted_retried, predicted_unused),
         *(unpredicted_hook, unpredicted_backwards, late_backward, misplaced),
         *(predicted_fsdp2, predicted_hsdp, predicted_fsdp1, tried, tried_sharded),
     )

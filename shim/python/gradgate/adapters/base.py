@@ -119,6 +119,9 @@ class Adapter:
         """Whether the script has switched off by itself what shards would be reduced in: asked before arm, where it is to have its way."""
         return False
 
+    def keep_forward(self) -> None:
+        """After arm(ACCUMULATE) for a script whose forward would be followed by a reduction: what its forwards send is to stay so."""
+
     def reduced(self) -> bool | None:
         """After the backward of a micro-step armed with REDUCE: whether this wrapper reduced in it. None: it cannot tell, and the
         caller asks the tap."""

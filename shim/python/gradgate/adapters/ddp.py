@@ -153,6 +153,11 @@ class Ddp(Adapter):
         if self._just_bootstrapped and self._user_hook():
             self._earlier = ddp_state.Earlier(self.parameters())
 
+    def keep_forward(self) -> None:
+        """Buffers come from the first rank before each forward but those after one that does not reduce."""
+        if self._ddp is not None:
+            self._ddp.require_forward_param_sync = True
+
     def suppressed(self) -> bool:
         return not getattr(self._ddp, "require_backward_grad_sync", True)
 

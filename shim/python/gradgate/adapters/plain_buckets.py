@@ -76,13 +76,13 @@ class Bucket:
         return [part.view(parameters[i].shape) for i, part in zip(self.indices, parts, strict=True)]
 
 
-def plan(parameters: Sequence[torch.Tensor], cap: int) -> list[Bucket]:
-    """Trainable parameters from the last to the first, as a backward brings them; buckets in the order in which they are filled."""
+def plan(parameters: Sequence[torch.Tensor], wanted: Sequence[bool], cap: int) -> list[Bucket]:
+    """Wanted parameters from the last to the first, as a backward brings them; buckets in the order in which they are filled."""
     opened: dict[tuple[torch.dtype, torch.device], Bucket] = {}
     buckets: list[Bucket] = []
     for index in reversed(range(len(parameters))):
         parameter = parameters[index]
-        if not parameter.requires_grad:
+        if not wanted[index]:
             continue
         key = (parameter.dtype, parameter.device)
         bucket = opened.get(key)

@@ -85,9 +85,16 @@ class PythonReducer:
             for bucket in self._buckets:
                 where = f"a bucket of {len(bucket.indices)} parameters, {self._names[bucket.indices[0]]} first,"
                 bucket.wait(self._timeout)
+            # Frozen inside the window, with a gradient on some rank.
+            left = [total > 0 and index not in self._bucket_of for index, total in enumerate(totals[:count])]
+            frozen = plan(self._parameters, left, self._bucket_bytes)
+            for bucket in frozen:
+                where = f"a bucket of frozen parameters, {self._names[bucket.indices[0]]} first,"
+                self._send(bucket)
+                bucket.wait(self._timeout)
         except RuntimeError as error:
             raise Unreduced(f"{where} was not reduced within {self._timeout.total_seconds():g} s, or failed: {error}") from error
-        for bucket in self._buckets:
+        for bucket in (*frozen, *self._buckets):
             bucket.write(self._parameters, [total > 0 for total in totals], [total >= _SPARSE for total in totals])
         if any(self._arrived):
             self._wanted, self._arrived = self._arrived, [0] * len(self._parameters)
@@ -100,7 +107,7 @@ class PythonReducer:
 
     def _replan(self) -> None:
         self._planned_for = self._facts()
-        self._buckets: list[Bucket] = plan(self._parameters, self._bucket_bytes)
+        self._buckets: list[Bucket] = plan(self._parameters, [p.requires_grad for p in self._parameters], self._bucket_bytes)
         self._bucket_of = {index: bucket for bucket in self._buckets for index in bucket.indices}
         self._wanted = [1] * len(self._parameters)  # arrivals in a boundary
         self._arrived = [0] * len(self._parameters)

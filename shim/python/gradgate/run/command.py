@@ -99,11 +99,12 @@ def _show(path: Path) -> int:
         told = json.loads(path.read_text())
         lines = [line for figures in told["observed"] if figures["explain"] for line in explain.page(figures)]
         lines += [f"gradgate: left alone: {why}" for why in told["left_alone"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         text = error if isinstance(error, OSError) else f"{path}: not a report that gradgate run --report has written"
         print(f"gradgate explain: {text}", file=sys.stderr)
         return 1
-    print("\n".join(lines or ["gradgate: no window of any model ended in that run"]))
+    for line in lines or ["gradgate: no window of any model ended in that run"]:
+        print("".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in line))
     return 0
 
 
@@ -120,12 +121,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     name, command = options.command, options.training
-    if name == "explain" and len(command) == 1 and command[0].endswith(".json"):
+    if name == "explain" and command and command[0].endswith(".json"):
+        if len(command) > 1:
+            parser.error(f"explain: one report at a time; after {command[0]} there is {command[1]!r}")
         return _show(Path(command[0]))
     if command[:1] == ["--"]:
         command = command[1:]
     if not command:
-        parser.error(f"{name}: no command: gradgate {name} -- torchrun … train.py")
+        shape = "[--windows N] [--policies A,B]" if name == "trial" else "[--audit|--enforce]"
+        parser.error(f"{name}: no command: gradgate {name} {shape} -- torchrun … train.py")
     if command[0].startswith("-"):
         parser.error(f"{name}: unknown option {command[0]!r}; options of gradgate come before --, the command after it")
     if command[0].endswith(".py"):

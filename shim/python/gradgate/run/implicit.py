@@ -52,17 +52,18 @@ class _Hook:
 
 
 class _NoBackward(Exception):
-    """A forward whose output nobody went back through."""
+    """A forward whose output nobody went back through, or not to the end."""
 
 
 class _Forward:
     """What is known of one micro-step's forwards."""
 
-    __slots__ = ("abandoned", "before", "ran", "unhooked")
+    __slots__ = ("abandoned", "before", "ended", "ran", "unhooked")
 
     def __init__(self) -> None:
         self.before = backwards.begun()
         self.ran = False  # a backward through its output has begun
+        self.ended = False  # and came to its end
         self.unhooked = False  # or may have, untold
         self.abandoned = False  # something read gradients before any backward came
 
@@ -146,10 +147,11 @@ class Implicit:
         forward.ran = True
         # Behind whatever the wrappers queue for the end of this backward.
         engine = torch.autograd.Variable._execution_engine
-        engine.queue_callback(lambda: engine.queue_callback(self._guarded(self._backward_ended)))
+        engine.queue_callback(lambda: engine.queue_callback(self._guarded(lambda: self._backward_ended(forward))))
 
-    def _backward_ended(self) -> None:
+    def _backward_ended(self, forward: _Forward) -> None:
         """One after which a wrapper that is to reduce has not, may be half of what it waits for: the next forward or the step will tell."""
+        forward.ended = True
         if self._window.job.enforcing or self._window.ledger.issued() > 0:
             self.leave()
 
@@ -162,7 +164,7 @@ class Implicit:
             self.leave()
         elif window.closed and window.outrunnable and backwards.begun() > self._closed_by and self._changed():
             self._enter(_Forward())  # a backward of no forward of its own has added to a window that had seemed over
-            self._now.ran = True
+            self._now.ran = self._now.ended = True
             self.leave()
 
     def _changed(self) -> bool:
@@ -175,6 +177,9 @@ class Implicit:
             return
         if not self._any_backward():
             self._now.abandoned = True
+            self._sync.leave(_NoBackward(), None)
+            return
+        if self._now.ran and not self._now.ended and window.ledger.issued() == 0:  # it failed, and the script goes on
             self._sync.leave(_NoBackward(), None)
             return
         place, issued = window.micro_steps, window.ledger.issued()

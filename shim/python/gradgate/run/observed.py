@@ -49,7 +49,7 @@ class Observed:
 
         self.how, self.tally = how, EachBackward(self) if self.each_backward else Tally()
         self._windows = 0  # stepped on
-        chosen = options.check("observe", **_options(self.group))
+        chosen = options.check("observe", **_options(self.group, strict=how == ENFORCE))
         with _enforcement(how):
             self.sync = attachment.attach_all(self.models, self.optimizers, self.group, chosen, votes=how == ENFORCE)
         if how == ENFORCE:
@@ -135,12 +135,13 @@ def _enforcement(how: str) -> Iterator[None]:
         os.environ["GRADGATE"] = before
 
 
-def _options(group: Any) -> dict[str, Any]:
-    """As attach has them, but that ranks wait for each other no shorter than the process group would."""
+def _options(group: Any, *, strict: bool) -> dict[str, Any]:
+    """As attach has them, but that ranks wait for each other no shorter than the process group would. Enforced, windows that differ are
+    no longer what the script has written, so all ranks stop."""
     backend = torch.distributed.get_backend(group)
     timeout = torch.distributed.distributed_c10d._get_default_timeout(backend) or timedelta(minutes=30)
     return {
         **{"mode": os.environ.get("GRADGATE_RUN_MODE", "auto"), "windows": "equal", "uneven": "stop", "divide": "world"},
-        **{"bucket_mb": None, "wire": None, "keep_params": None, "strict": False, "job": None, "parity_every": 0},
+        **{"bucket_mb": None, "wire": None, "keep_params": None, "strict": strict, "job": None, "parity_every": 0},
         **{"deadline_s": timeout.total_seconds(), "handshake_deadline_s": 60.0},
     }

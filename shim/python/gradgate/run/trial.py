@@ -20,6 +20,7 @@ VARIABLE = "GRADGATE_RUN_TRIAL"
 POLICIES = ("every_micro_step", "window", "window_replica")
 _WARM = 3  # windows: allocations, and two alike for a prediction
 _FEWEST = 5  # pairs that an interval is told of
+_MOST = 10_000  # windows of each policy
 _RESAMPLES = 2000
 
 
@@ -84,6 +85,8 @@ def start(windows: int, policies: str) -> str:
         raise ValueError(f"--policies {policies}: two different ones of {', '.join(POLICIES)}, as every_micro_step,window")
     if windows < _FEWEST:
         raise ValueError(f"--windows {windows}: at least {_FEWEST} of each policy, or chance cannot be told from difference")
+    if windows > _MOST:
+        raise ValueError(f"--windows {windows}: at most {_MOST} of each policy")
     return f"{windows},{names[0]},{names[1]}"
 
 
