@@ -148,7 +148,7 @@ def test_explains_what_was_found(loops: Loops, tmp_path: pathlib.Path) -> None:
         "fsdp2 on FSDPKnown: 3 parameters, 0.00 M elements",
         "group replicate: 2 ranks (0, 1), gloo; one reduction is 3 all_reduce",
         "whether to reduce is read in the backward",
-        "stepped by SGD: 3 parameters in 1 groups",
+        "stepped by SGD: 3 parameters, 1 parameter group",
         "in force: enforce, window: a window that was only counted reduced 4 times; a step needs one reduction",
         "prediction: none yet",
     ):

@@ -28,6 +28,14 @@ class Sync::State final : public ReductionObserver {
     }
     if (parameters_.empty() || options_.names.size() != parameters_.size())
       throw Error(GG_INVALID_ARGUMENT, "parameters: at least one, and as many names, or none");
+    if (options_.divide > GG_DIVIDE_NONE)
+      throw Error(GG_INVALID_ARGUMENT, "divide is " + std::to_string(options_.divide) + ", which is none of gg_divide");
+    if (options_.wire && *options_.wire != at::kBFloat16 && *options_.wire != at::kHalf)
+      throw Error(GG_INVALID_ARGUMENT, "wire: must be at::kBFloat16 or at::kHalf, or unset");
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      if (!parameters_[i].defined() || !parameters_[i].is_leaf())
+        throw Error(GG_INVALID_ARGUMENT, options_.names[i] + " is undefined, or no leaf: give module->parameters()");
+    }
     if (options_.deadline.count() == 0) options_.deadline = std::chrono::seconds(300);
     CreateLedger();
     every_micro_step_ = options_.mode == GG_MODE_EVERY_MICRO_STEP || gg_ledger_enforcement(ledger()) != GG_ENFORCEMENT_ENFORCE;

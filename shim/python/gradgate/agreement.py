@@ -68,6 +68,10 @@ class Agreement:
         self._by_max.reduceOp = dist.ReduceOp(dist.ReduceOp.MAX)
         self._by_max.asyncOp = True
 
+    def store(self, where: str) -> Any:
+        """A part of the job's store for what is not said by collectives, named alike on all ranks."""
+        return dist.PrefixStore(f"gradgate/checkpoint/{self.name}/{where}", dist.distributed_c10d._get_default_store())
+
     def issue(self, vote: Vote) -> None:
         """Sends this rank's ballot on its way. Does not block."""
         self._ledger.vote(vote)

@@ -52,7 +52,7 @@ class Ladder:
         self._since = 0  # window in which this rung began
         self.at = 0
         self.out_of_memory = False
-        self._told = False
+        self.unlimited = False  # there is no memory limit to compare with
 
     @property
     def mode(self) -> str:
@@ -83,9 +83,9 @@ class Ladder:
         if not self._due(window):
             return False
         if min_headroom_bytes == UNKNOWN:
-            if not self._told:
+            if not self.unlimited:
                 _log.info("gradgate: mode='auto' stays with %r: no memory limit is known here to compare with", self.mode)
-            self._told = True
+            self.unlimited = True
             self._since = window + 1
             return False
         self._since = window + 1

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .checkpoint_kept import Done
+from .division import MAX_SCALARS
 from .errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -67,7 +68,10 @@ class Saved(NamedTuple):
 
 
 def wrong(key: str, value: object, what: str) -> InvalidArgument:
-    text = repr(value) if not hasattr(value, "dtype") else f"a tensor of shape {tuple(value.shape)} and {value.dtype}"  # type: ignore[attr-defined]
+    try:
+        text = repr(value) if not hasattr(value, "dtype") else f"a tensor of shape {tuple(value.shape)} and {value.dtype}"  # type: ignore[attr-defined]
+    except Exception:
+        text = f"a {type(value).__name__} that cannot be shown"
     shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
     return InvalidArgument(f"sync.load_state_dict: {key} is {shown}: {what}. Nothing was loaded")
 
@@ -81,6 +85,10 @@ def read(state: Any) -> Saved:
         raise wrong("gradgate", version, "must be the version of the format, so this is no state of sync.state_dict()")
     if version != VERSION:
         raise wrong("gradgate", version, f"this version of gradgate reads {VERSION}; load it with the one that saved it")
+    try:
+        state = dict(state)
+    except Exception as error:
+        raise wrong("the state", None, f"it cannot be read ({type(error).__name__})") from error
     for key in KEYS:
         if key not in state:
             raise wrong(key, None, "it is missing, so the state is truncated; load all that sync.state_dict() gave")
@@ -123,7 +131,10 @@ def _text(key: str, value: object) -> str:
 def _number(key: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong(key, value, "must be a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise wrong(key, value, "must be a number that a float can hold") from None
 
 
 def _list(key: str, value: object) -> Sequence[Any]:
@@ -142,6 +153,10 @@ def _ranks(value: object) -> tuple[tuple[Done, ...], tuple[int, ...]]:
         one = Done(*done)
         if one.skips > one.micro_steps or one.item_steps > one.micro_steps:
             raise wrong(key, row, "skips, or tells items of, more micro-steps than there were")
+        if one.items and not one.item_steps:
+            raise wrong(key, row, "has items, and no micro-step that told them")
+        if planned and planned < one.micro_steps:
+            raise wrong(key, row, "has done more micro-steps than its window was to have")
         rows.append((one, planned))
     if rows and not any(done.micro_steps for done, _ in rows):
         raise wrong("ranks", value, "no rank has done a micro-step, so no window is open, and the list must be empty")
@@ -154,7 +169,14 @@ def _means(value: object) -> dict[str, tuple[float, float]]:
         key = f"means[{i}]"
         if len(_list(key, entry)) != len(("name", "total", "count")):
             raise wrong(key, entry, "must be a name, a total and a count")
-        means[_text(key, entry[0])] = (_number(key, entry[1]), _number(key, entry[2]))
+        name, total, count = _text(key, entry[0]), _number(key, entry[1]), _number(key, entry[2])
+        if name in means:
+            raise wrong(key, entry, "the name is there twice")
+        if not count > 0:
+            raise wrong(key, entry, "the count must be positive")
+        means[name] = (total, count)
+    if len(means) > MAX_SCALARS:
+        raise wrong("means", value, f"{len(means)} names; at most {MAX_SCALARS}")
     return means
 
 

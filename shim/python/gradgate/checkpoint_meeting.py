@@ -14,8 +14,6 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-import torch.distributed as dist
-
 from .ledger import DeadlineExceeded
 
 if TYPE_CHECKING:
@@ -29,10 +27,14 @@ class Meeting:
     """One place in a window, named alike on all ranks. Thread class: the loop's thread."""
 
     def __init__(self, agreement: Agreement, where: str, deadline_s: float) -> None:
-        self._store = dist.PrefixStore(f"gradgate/checkpoint/{agreement.name}/{where}", dist.distributed_c10d._get_default_store())
+        self._store = agreement.store(where)
         self._agreement = agreement
         self._rank = agreement.rank
         self._deadline_s = deadline_s
+
+    def failed(self) -> bool:
+        """Whether the others have met, or given up, without this rank."""
+        return self._store.check(["decided"]) and bytes(self._store.get("decided")).decode() != _ALL
 
     def wait(self) -> None:
         """Until all ranks are here. DeadlineExceeded, on all that came, naming those that did not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +15,7 @@ from .errors import Disagreement
 from .ledger import Refused
 
 if TYPE_CHECKING:
+    from .agreement import Agreement
     from .job import Job
     from .window import Window
 
@@ -102,8 +104,7 @@ def _meet(job: Job, window: Window, done: Done) -> list[Row]:
     if agreement is not None:
         for adapter in window.adapters:
             adapter.catch_up()
-        meeting = Meeting(agreement, f"{job.ledger.window_index}.{window.saves}", job.options.deadline_s)
-        window.saves += 1  # one that fails is over
+        meeting = _next_meeting(job, agreement, window)
         meeting.wait()
         rows = [Row(*row) for row in meeting.rows(list(own))]
     where = f"sync.state_dict() in window {job.ledger.window_index}"
@@ -120,6 +121,17 @@ def _meet(job: Job, window: Window, done: Done) -> list[Row]:
             raise Disagreement(text)
         job.ledger.warn("ranks_disagree", text)
     return rows
+
+
+def _next_meeting(job: Job, agreement: Agreement, window: Window) -> Meeting:
+    """The first in this window that has not failed without this rank, which is told so once: then it catches up with the others."""
+    while True:
+        meeting = Meeting(agreement, f"{job.ledger.window_index}.{window.saves}", job.options.deadline_s)
+        window.saves += 1
+        failed, told = meeting.failed(), window.told_of_save
+        window.told_of_save |= failed
+        if not failed or not told:
+            return meeting
 
 
 def _why_not(job: Job, window: Window) -> str:
@@ -148,7 +160,7 @@ def _keep(job: Job, window: Window, rows: list[Row], discard: bool) -> Kept:
         _reduce(job, window)
         gradients = checkpoint_kept.take(checkpoint_names.parameters(job), before)
     if any(row.named for row in rows):
-        told, _ = division.gather_scalars(job, window, [0.0] * division.FACTS)
+        told = _means(job, window)
         means = {name: division.added(told.get(name), means.get(name)) for name in told | means} if told else means
     return Kept(
         gradients=gradients,
@@ -162,6 +174,19 @@ def _keep(job: Job, window: Window, rows: list[Row], discard: bool) -> Kept:
         unseen_skips=before.unseen_skips if before is not None else 0,
         active_share=before.active_share if before is not None else None,
     )
+
+
+def _means(job: Job, window: Window) -> dict[str, tuple[float, float]] | None:
+    """Of all ranks, on all: those that gave none learn the names of the others."""
+    names, names_store = sorted(window.scalars), None
+    if job.agreement is not None:
+        names_store = job.agreement.store(f"means/{job.ledger.window_index}.{window.saves}")
+        if names:
+            names_store.set("names", json.dumps(names))
+    told, out = division.gather_scalars(job, window, [0.0] * division.FACTS)
+    if told == {} and names_store is not None:
+        told = division.by_name(json.loads(names_store.get("names")), out)
+    return told
 
 
 def _reduce(job: Job, window: Window) -> None:

@@ -31,7 +31,8 @@ def sums(job: Job, window: Window) -> list[float]:
     if kept is not None:
         out[_ITEMS] += kept.items
         out[_WITHOUT_ITEMS] += kept.without_items
-        if means is not None and (means or out[_NAMED] == 0):
+        if means is not None:
+            means = means or by_name(sorted(kept.means), out)
             means = {n: added(means.get(n), kept.means.get(n)) for n in means | kept.means}
     if means is None:
         job.means = {}
@@ -44,7 +45,7 @@ def gather_scalars(job: Job, window: Window, facts: list[float]) -> tuple[dict[s
     """What sync.mean was given, as (total, count) over all ranks, None where ranks gave different names; and the sums of [facts, …]. The
     window's own are taken. A collective."""
     names = sorted(window.scalars)
-    digest = float(zlib.crc32("\n".join(names).encode())) if names else 0.0
+    digest = _digest(names)
     totals = [float(window.scalars[name][0]) for name in names]
     counts = [float(window.scalars[name][1]) for name in names]
     pad = [0.0] * (MAX_SCALARS - len(names))
@@ -54,7 +55,18 @@ def gather_scalars(job: Job, window: Window, facts: list[float]) -> tuple[dict[s
     if names and out[_DIGEST] != digest * out[_NAMED]:
         job.ledger.warn("means_differ", f"sync.mean: the ranks gave different names; this rank gave {', '.join(names)}. There are no means")
         return None, out
-    return {name: (out[_FIRST + i], out[_FIRST + MAX_SCALARS + i]) for i, name in enumerate(names)}, out
+    return by_name(names, out), out
+
+
+def _digest(names: list[str]) -> float:
+    return float(zlib.crc32("\n".join(names).encode())) if names else 0.0
+
+
+def by_name(names: list[str], out: list[float]) -> dict[str, tuple[float, float]]:
+    """(total, count) of these names, sorted; {} if they are not what ranks gave."""
+    if out[_NAMED] == 0 or out[_DIGEST] != _digest(names) * out[_NAMED]:
+        return {}
+    return {name: (out[_FIRST + i], out[_FIRST + MAX_SCALARS + i]) for i, name in enumerate(names)}
 
 
 def added(one: tuple[float, float] | None, other: tuple[float, float] | None) -> tuple[float, float]:

@@ -64,6 +64,7 @@ class Window:
     planned: int = 0  # micro-steps that it will have, where that is looked ahead
     kept: Kept | None = None  # what a checkpoint has reduced of it
     saves: int = 0  # of it, so far
+    told_of_save: bool = False  # that one failed without this rank
     closed_size: int
     mended_by: str = ""  # what made the guard close a window early
     leave: Callable[[], None] | None = None  # where the loop does not tell its micro-steps: ends the open one
@@ -96,6 +97,7 @@ class Window:
         self.skips = 0
         self.discarding = False
         self.planned = self.saves = 0
+        self.told_of_save = False
         if self.kept is not None:
             self.kept = None
             self.job.micro_step.begin_by(self.begin)

@@ -140,6 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.report is not None:
         _checked_report(parser, name, options.report)
     how, mode, more = options.how, options.mode, dict[str, str]()
+    if mode != "auto" and how != "enforce":
+        parser.error(f"{name}: --mode {mode} is for --enforce; --audit changes nothing")
     if name == "explain":
         more[explain.VARIABLE] = "1"
     if name == "trial":

@@ -25,12 +25,15 @@ def of(one: Observed) -> dict[str, Any]:
     return {
         "wrappers": [_wrapper(adapter, one.models) for adapter in job.adapters],
         "optimizers": [_optimizer(optimizer, held) for optimizer in one.optimizers],
-        "enforcement": job.enforcement,
-        "mode": job.mode,
-        "why": _why(one),
-        "prediction": _prediction(one),
         "unseen": list(job.tap.blind_spots()),
+        **in_force(one),
     }
+
+
+def in_force(one: Observed) -> dict[str, Any]:
+    """Of that, what changes while the script runs."""
+    job = one.sync.window.job
+    return {"enforcement": job.enforcement, "mode": job.mode, "why": _why(one), "prediction": _prediction(one)}
 
 
 def _wrapper(adapter: Adapter, models: list[torch.nn.Module]) -> dict[str, Any]:
@@ -84,7 +87,7 @@ def _why(one: Observed) -> str:
         return "counted, and nothing changed: " + ("its first windows wasted nothing" if one.judged else "this is what --audit does")
     before = f"a window that was only counted reduced {one.before:.0f} times"
     if one.sync.window.job.mode == "every_micro_step":
-        return f"{before}; sharded gradients cost least memory so, and mode auto has not seen room for more (--mode window defers all)"
+        return f"{before}; sharded gradients cost least memory so (--mode window defers all)"
     return f"{before}; a step needs one reduction"
 
 
@@ -112,13 +115,14 @@ def page(figures: dict[str, Any]) -> list[str]:
             lines.append("    all ranks must bring the same micro-steps: a rank that is late cannot pair with others that were not")
     for one in told["optimizers"]:
         outside = f", {one['outside']} of them in no wrapper" if one["outside"] else ""
-        lines.append(f"  stepped by {one['class']}: {one['parameters']} parameters in {one['param_groups']} groups{outside}")
+        groups = f"{one['param_groups']} parameter group" + "s" * (one["param_groups"] != 1)
+        lines.append(f"  stepped by {one['class']}: {one['parameters']} parameters, {groups}{outside}")
     lines.append("  windows: observed; a forward and the backward through its output are a micro-step, an optimizer's step ends a window")
     lines.append(f"  in force: {told['enforcement']}, {told['mode']}: {told['why']}")
     if told["prediction"]:
         lines.append(f"  prediction: {told['prediction']}")
     lines += [f"  {reason}: {text}" for reason, text in figures["told"].items()]
-    lines += [f"  not counted: {'; '.join(told['unseen'])}"] if told["unseen"] else []
+    lines += [f"  cannot be counted: {what}" for what in told["unseen"]]
     if figures["given_up"]:
         lines.append(f"  given up: {figures['given_up']}")
     return lines

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import trial
+from . import explain, trial
 
 if TYPE_CHECKING:
     from .observed import Observed
@@ -40,6 +40,8 @@ def of(one: Observed) -> dict[str, Any]:
         "late": stats["late"],
         "suppressed": stats["suppressed"],
         "mode": stats["mode"],
+        "deferring": _deferring(one) if enforced else "",
+        "ours": sum(stats["ours"].values()),
         "before": one.before,
         "never": one.never,
         "predicted": prediction and {"micro_steps": prediction.micro_steps, "hits": prediction.hits, "outrun": prediction.outrun},
@@ -53,9 +55,20 @@ def of(one: Observed) -> dict[str, Any]:
         "told": stats["told"],
         "unseen": list(stats["unseen"]),
         "seeing": stats["tap"]["seeing"],
-        "explain": one.explained,
+        "explain": one.explained and {**one.explained, **explain.in_force(one)},
         "trial": one.trial and trial.verdict(one.trial),
     }
+
+
+def _deferring(one: Observed) -> str:
+    """Why more is not deferred."""
+    job = one.sync.window.job
+    if job.mode == "window" or one.trial is not None:
+        return ""
+    if os.environ.get("GRADGATE_RUN_MODE") != "auto":
+        return f"mode {job.mode}, as asked"
+    room = "no memory limit is known here to compare with" if getattr(job.ladder, "unlimited", False) else "no room for more has been seen"
+    return f"mode auto stays at {job.mode}: {room}; --mode window defers all, held unsharded"
 
 
 def _rate(count: float, windows: int) -> str:
@@ -70,11 +83,18 @@ def _page(figures: dict[str, Any]) -> list[str]:
     if not windows:
         return [f"gradgate: {what}: one optimizer step or none after gradgate had found it; nothing to tell"]
     each, least = figures["reductions"] / windows, 0 if figures["unreduced"] == windows else 1
-    sizes = ", ".join(f"{count} of {size}" for size, count in figures["window_sizes"].items())
-    places = ", ".join(f"{place}: {count}" for place, count in figures["reducing_micro_steps"].items()) or "none"
+    sizes = ", ".join(f"{count} steps of {size}" for size, count in figures["window_sizes"].items())
+    at = [f"{place}: {count}" for place, count in figures["reducing_micro_steps"].items()]
+    at += [f"at the step: {figures['late']}"] if figures["late"] else []
     verdict = f"{each:.2f} reductions per optimizer step, where {least} is enough"
     if figures["enforcement"] == "enforce":
-        verdict = f"{each:.2f} reductions per optimizer step instead of {figures['before']:.2f}, mode {figures['mode']}"
+        verdict = (
+            f"{each:.2f} reductions per optimizer step, mode {figures['mode']}; {figures['before']:.0f} in the window that was only counted"
+        )
+        if figures["trial"]:
+            verdict = f"{each:.2f} reductions per optimizer step, in windows of both policies"
+        elif not figures["suppressed"]:
+            verdict = f"{each:.2f} reductions per optimizer step; nothing is deferred"
     elif figures["unreduced"]:
         verdict = f"{figures['unreduced']} of {windows} optimizer steps used gradients that no micro-step before them had reduced"
     elif not figures["wasted"]:
@@ -82,7 +102,7 @@ def _page(figures: dict[str, Any]) -> list[str]:
     rows = [
         ("optimizer steps", f"{windows}"),
         ("micro-steps per step", sizes),
-        ("reductions, by place in the window", places),
+        ("reductions, by place in the window", ", ".join(at) or "none"),
         ("wasted reductions", f"{figures['wasted']} ({_rate(figures['wasted'], windows)} per step)"),
         ("gradient collectives per step", _rate(figures["gradient_collectives"], windows)),
         ("MB of gradients per step", _rate(figures["gradient_bytes"] / 1e6, windows)),
@@ -94,9 +114,9 @@ def _page(figures: dict[str, Any]) -> list[str]:
         )
     if figures["other_collectives"]:
         rows.append(("the script's other collectives", ", ".join(f"{count} {op}" for op, count in figures["other_collectives"].items())))
-    if figures["late"]:
-        rows.append(("reduced at the step", f"{figures['late']}"))
-    if figures["predicted"]:
+    if figures["ours"]:
+        rows.append(("gradgate's own collectives per step", _rate(figures["ours"], windows)))
+    if figures["predicted"] and figures["suppressed"]:
         rows.append(("ended as predicted", f"{figures['predicted']['hits']}; {figures['predicted']['outrun']} went on after that"))
     lines = [f"gradgate: {what}: {verdict}", *(f"  {name:<36}{value}" for name, value in rows)]
     lines += [f"  {reason}: {text}" for reason, text in figures["told"].items()]
@@ -109,8 +129,8 @@ def _page(figures: dict[str, Any]) -> list[str]:
     if figures["wasted"] and figures["enforcement"] != "enforce" and not figures["never"]:
         lines.append("  what it would save here, in time: gradgate trial -- …")
         lines.append("  to mend it: gradgate run --enforce, or sync = gradgate.attach(model, optimizer, accumulate=…) in the script")
-    if figures["wasted"] and figures["enforcement"] == "enforce" and figures["mode"] != "window":
-        lines.append("  mode auto defers what is known to fit in memory; gradgate run --enforce --mode window defers all, held unsharded")
+    if figures["deferring"]:
+        lines.append(f"  {figures['deferring']}")
     return lines
 
 
