@@ -35,6 +35,7 @@ WAYS = {
     "no_sync by hand": ([], "hand"),
 }
 SKIPPED, STEPS, ACCUMULATE = 20, 80, 4
+STEPPED = "stepped twice"
 
 
 def train(way: str) -> None:
@@ -59,22 +60,42 @@ def train(way: str) -> None:
         optimizer.step()
         optimizer.zero_grad()
         taken.append(1e3 * (time.perf_counter() - before))
+        if len(taken) == 2 and dist.get_rank() == 0:
+            print(STEPPED, flush=True)
     if dist.get_rank() == 0:
         print(json.dumps({"ms": statistics.median(taken[SKIPPED:]), "seconds": time.perf_counter() - begun}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
 
 
-def started(options: list[str], way: str, library: pathlib.Path) -> float:
+def launched(options: list[str], way: str, library: pathlib.Path, name: str = "run") -> tuple[list[str], dict[str, str]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", f"--master-port={port}", __file__, "--train", way]
     if options:
-        command = [sys.executable, "-m", "gradgate", "run", *options, "--", *command]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "shim/python"), "GRADGATE_LIBRARY": str(library)}
+        command = [sys.executable, "-m", "gradgate", name, *options, "--", *command]
+    return command, {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "shim/python"), "GRADGATE_LIBRARY": str(library)}
+
+
+def started(options: list[str], way: str, library: pathlib.Path) -> float:
+    command, env = launched(options, way, library)
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=True)
     return float(json.loads(done.stdout.splitlines()[-1])["ms"])
+
+
+def first_report(library: pathlib.Path) -> tuple[float, float]:
+    """Seconds from the start of `gradgate explain` to the end of the script's second step, and to what is told after it."""
+    command, env = launched(["--enforce"], "naive", library, "explain")
+    begun, stepped = time.perf_counter(), 0.0
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+        assert run.stdout is not None
+        for line in run.stdout:
+            if line.startswith(STEPPED):
+                stepped = time.perf_counter() - begun
+            if line.startswith("gradgate found"):
+                told = time.perf_counter() - begun
+    return stepped, told
 
 
 def main() -> None:
@@ -102,6 +123,10 @@ def main() -> None:
         ratio = statistics.median(a / b for a, b in zip(taken[name], taken["as it is"], strict=True))
         verdict = "" if name.startswith("as it is") else "none" if abs(ratio - 1) <= noise else "faster" if ratio < 1 else "slower"
         print(f"| {name} | {statistics.median(taken[name]):.2f} | {100 * ratio:.1f} % | {verdict} |")
+
+    reports = [first_report(library) for _ in range(options.rounds)]
+    stepped, told = (statistics.median(times) for times in zip(*reports, strict=True))
+    print(f"\nfrom the command to the end of the second step {stepped:.1f} s, to the first report {told:.1f} s")
 
 
 if __name__ == "__main__":

@@ -138,6 +138,11 @@ void Divided(int rank, const Group& group) {
   Expect("none", one(GG_DIVIDE_NONE, 0), 12.0);
   Expect("active", one(GG_DIVIDE_ACTIVE, 0), 6.0);
   Refused("items where none are divided by", GG_INVALID_ARGUMENT, "items", [&] { one(GG_DIVIDE_WORLD, 1); });
+  Refused("an unknown divide", GG_INVALID_ARGUMENT, "divide is 77", [&] { one(77, 0); });
+  const Net net;
+  Refused("a type on the wire", GG_INVALID_ARGUMENT, "wire: must be", [&] { Sync(net.parameters, group, {.wire = at::kInt}); });
+  Refused("no leaf", GG_INVALID_ARGUMENT, "parameters[0] is undefined, or no leaf",
+          [&] { Sync({net.parameters[0] * 2}, group); });
 }
 
 void Flushed(int, const Group& group) {

@@ -44,18 +44,14 @@ class Shifting(models.Net):
 
 
 def buffers_read(run: Run) -> Any:
-    model = models.ddp(Shifting)
-    optimizer = run.sgd(model.parameters())
-    for batches in run.windows(4, 4, 4, 4):
-        for x in batches:
-            _loss(model(x)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return model.parameters()
+    return _train(run, models.ddp(Shifting))
 
 
 def buffers(run: Run) -> Any:
-    model = models.ddp(Normed)
+    return _train(run, models.ddp(Normed))
+
+
+def _train(run: Run, model: Any) -> Any:
     optimizer = run.sgd(model.parameters())
     for batches in run.windows(4, 4, 4, 4):
         for x in batches:
