@@ -128,7 +128,8 @@ def _page(figures: dict[str, Any]) -> list[str]:
         lines.append("  collectives cannot be counted in this process; the figures above are not to be trusted")
     if figures["wasted"] and figures["enforcement"] != "enforce" and not figures["never"]:
         lines.append("  what it would save here, in time: gradgate trial -- …")
-        lines.append("  to mend it: gradgate run --enforce, which says if it cannot; or sync = gradgate.attach(model, optimizer, accumulate=…) in the script")
+        by_hand = "sync = gradgate.attach(model, optimizer, accumulate=…) in the script"
+        lines.append(f"  to mend it: gradgate run --enforce, which says if it cannot; or {by_hand}")
     if figures["deferring"]:
         lines.append(f"  {figures['deferring']}")
     return lines
