@@ -77,3 +77,17 @@ def test_a_backward_after_the_predicted_end_is_reduced_too(loops: Loops) -> None
     assert enforced.figures["predicted"] == {"micro_steps": 4, "hits": 1, "outrun": 1}
     assert enforced.figures["window_sizes"] == {"2": 1, "4": 6, "5": 1, "6": 1}
     assert enforced.figures["reductions"] == enforced.gradients(Loop()) - AUDITED == WINDOWS + 1
+
+
+def test_a_layer_that_nobody_trains_changes_nothing(loops: Loops) -> None:
+    plain, enforced = loops("untrained_beside", "plain"), loops("untrained_beside", "enforce")
+    assert enforced.parameters == plain.parameters
+    assert (enforced.figures["enforcement"], enforced.figures["windows"]) == ("enforce", WINDOWS)
+    assert enforced.figures["told"].keys() == {"stray_parameters"}
+
+
+def test_ranks_whose_windows_end_differently_all_stop(loops: Loops) -> None:
+    plain, done = loops("one_rank_clips", "plain"), loops.ended("one_rank_clips", "enforce")
+    assert plain.parameters[0] == plain.parameters[1]
+    assert done.statuses == [1, 1], done
+    assert all("Disagreement" in text and "micro_steps: ranks [1] have 4, ranks [0] have 2" in text for text in done.stderr), done

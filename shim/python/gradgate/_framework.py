@@ -9,6 +9,7 @@ Thread class: the loop's thread.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,30 @@ class Steps:
         self._window.leave = None
         backwards.ignore()
         self._close()
+
+
+class Fit:
+    """What a framework's callback keeps from attaching, when training begins, to the end of it. `sync` is the attachment meanwhile;
+    `left_alone` says why there is none, if so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sync: Sync | None = None
+        self.left_alone = ""
+        self._steps: Steps | None = None
+        self._former: dict[str, Any] = {}  # counts of attachments that this one follows
+        self._restore = contextlib.ExitStack()
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of this rank in the last training, as Sync.stats() has them; {} before the first."""
+        return dict(self._former) if self.sync is None else add(self._former, self.sync.stats())
+
+    def _detach(self) -> None:
+        self._restore.close()
+        if self._steps is not None and self.sync is not None:
+            self._steps.close()
+            self._former = add(self._former, self.sync.stats())
+        self.sync = self._steps = None
 
 
 def leave_alone(reason: str, text: str, rank: int) -> None:

@@ -97,6 +97,6 @@ def attach(accelerator: Any, *, rescale_partial: bool = False, **options: Any) -
     size = accelerator.gradient_accumulation_steps
     # 1 is what a loop has, too, that accumulates by hand.
     sync = attachment.attach(models, optimizers, accumulate="observe" if size == 1 else size, **options)
-    if size == 1 and sync._job.enforcing:
-        sync._job.predict(beside=False)
+    if size == 1:
+        sync._job.predict()
     return AcceleratorSync(sync, accelerator, models, size if rescale_partial else 0)

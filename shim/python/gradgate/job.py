@@ -194,9 +194,11 @@ class Job:
         for adapter in self.adapters:
             adapter.configure(bucket_mb=None, wire=None, keep_params=self._keep)
 
-    def predict(self, beside: bool) -> None:
+    def predict(self, beside: bool = False) -> None:
         """Observed windows: from here on their reduction is put into the backward that likely ends them, where that can be undone.
-        `beside`: on some rank backwards ran outside the micro-steps that the loop seems to have."""
+        `beside`: on some rank backwards ran outside the micro-steps that the loop seems to have. Nothing where nothing is enforced."""
+        if not self.enforcing:
+            return
         why = "" if self.tap.seeing else "collectives cannot be counted in this process"
         if beside:
             why = "the loop has more backwards than micro-steps, so which of them ends a window is not known"

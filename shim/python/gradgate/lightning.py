@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import attachment
-from ._framework import Steps, add, leave_alone
+from ._framework import Fit, Steps, leave_alone
 
 if TYPE_CHECKING or ("pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules):
     from pytorch_lightning.callbacks import Callback
@@ -27,10 +27,8 @@ else:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .sync import Sync
 
-
-class SyncCallback(Callback):
+class SyncCallback(Fit, Callback):
     """`accumulate`: manual optimization's manual_backwards to a step; without it the window is observed. `rescale_partial`: automatic
     optimization divides each loss by accumulate_grad_batches, also in the shorter window at an epoch's end; with this its gradients are
     multiplied by that / actual size. `options`: as for attach.
@@ -39,20 +37,11 @@ class SyncCallback(Callback):
 
     def __init__(self, accumulate: int | None = None, *, rescale_partial: bool = False, **options: Any) -> None:
         super().__init__()
-        self.sync: Sync | None = None
-        self.left_alone = ""
         self._accumulate = accumulate
         self._rescale_partial = rescale_partial
         self._options = options
-        self._steps: Steps | None = None
-        self._former: dict[str, Any] = {}
         self._declared: int | None = None
         self._manual = False
-        self._restore = contextlib.ExitStack()
-
-    def stats(self) -> dict[str, Any]:
-        """Counts of this rank in the last fit, as Sync.stats() has them; {} before the first."""
-        return dict(self._former) if self.sync is None else add(self._former, self.sync.stats())
 
     # --- attaching -------------------------------------------------------------------------------------------------------
 
@@ -80,18 +69,11 @@ class SyncCallback(Callback):
             strategy.block_backward_sync = contextlib.nullcontext
             self._restore.callback(strategy.__dict__.pop, "block_backward_sync", None)
         if self._manual:
-            if self._declared is None and self.sync._job.enforcing:
-                self.sync._job.predict(beside=False)
+            if self._declared is None:
+                self.sync._job.predict()
             original = strategy.backward
             strategy.backward = lambda *args, **kwargs: self._backward(original, *args, **kwargs)
             self._restore.callback(strategy.__dict__.pop, "backward", None)
-
-    def _detach(self) -> None:
-        self._restore.close()
-        if self._steps is not None and self.sync is not None:
-            self._steps.close()
-            self._former = add(self._former, self.sync.stats())
-        self.sync = self._steps = None
 
     # --- micro-steps -----------------------------------------------------------------------------------------------------
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import attachment
 from ._accelerators import accelerator_of, own_contexts_replaced, roots
-from ._framework import Steps, add, leave_alone
+from ._framework import Fit, Steps, leave_alone
 from .run import found
 from .wrapped_optimizers import innermost
 
@@ -19,23 +18,15 @@ except ImportError as missing:
     raise ImportError("gradgate.transformers needs Transformers: pip install transformers accelerate") from missing
 
 if TYPE_CHECKING:
-    from .sync import Sync
+    pass
 
 
-class SyncCallback(TrainerCallback):  # type: ignore[misc]
+class SyncCallback(Fit, TrainerCallback):  # type: ignore[misc]
     """`options`: as for gradgate.attach. `sync` is the attachment while a Trainer trains; `left_alone` says why there is none, if so."""
 
     def __init__(self, **options: Any) -> None:
-        self.sync: Sync | None = None
-        self.left_alone = ""
+        super().__init__()
         self._options = options
-        self._steps: Steps | None = None
-        self._former: dict[str, Any] = {}
-        self._restore = contextlib.ExitStack()
-
-    def stats(self) -> dict[str, Any]:
-        """Counts of this rank in the last training, as Sync.stats() has them; {} before the first."""
-        return dict(self._former) if self.sync is None else add(self._former, self.sync.stats())
 
     def on_train_begin(self, args: Any, state: Any, control: Any, *, optimizer: Any = None, **_: Any) -> None:
         self._detach()  # what an exception has left of the last training
@@ -81,13 +72,6 @@ class SyncCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._detach()
-
-    def _detach(self) -> None:
-        self._restore.close()
-        if self._steps is not None and self.sync is not None:
-            self._steps.close()
-            self._former = add(self._former, self.sync.stats())
-        self.sync = self._steps = None
 
 
 def _why_not(args: Any, optimizer: Any) -> str:

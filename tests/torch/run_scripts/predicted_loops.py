@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-import exact
 import models
 import torch
 from loops import Loop, Run
-from sharded_loops import hybrid, sharded
+from sharded_loops import hybrid, sharded, train
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel
@@ -18,9 +17,9 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 SIZES = (4, 4, 4, 4, 4, 2, 4, 6, 4, 4, 4)
 
 
-def _train(run: Run, model: Any, *, clip: bool = False, used: bool | None = None) -> Any:
+def _train(run: Run, model: Any, *, clip: bool = False, used: bool | None = None, sizes: tuple[int, ...] = SIZES) -> Any:
     optimizer = run.sgd(model.parameters())
-    for batches in run.windows(*SIZES):
+    for batches in run.windows(*sizes):
         for i, x in enumerate(batches):
             output = model(x) if used is None else model(x, used=(i + run.rank) % 2 == 0)
             output.square().mean().backward()
@@ -36,18 +35,11 @@ def predicted(run: Run) -> Any:
 
 
 def tried(run: Run) -> Any:
-    model = models.ddp()
-    optimizer = run.sgd(model.parameters())
-    for batches in run.windows(*(4,) * 18):
-        for x in batches:
-            model(x).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return model.parameters()
+    return _train(run, models.ddp(), sizes=(4,) * 18)
 
 
 def tried_sharded(run: Run) -> Any:
-    return _sharded(run, hybrid(run), (4,) * 18)
+    return train(run, hybrid(run), *(4,) * 18)
 
 
 def predicted_clipped(run: Run) -> Any:
@@ -139,6 +131,43 @@ def unpredicted_backwards(run: Run) -> Any:
     return model.parameters()
 
 
+class Beside(torch.nn.Module):
+    """A wrapped model, and a layer that nobody wraps, trains or uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = models.ddp()
+        self.beside = torch.nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.inner(x)
+
+
+def untrained_beside(run: Run) -> Any:
+    model = Beside()
+    optimizer = run.sgd(model.inner.parameters())
+    for batches in run.windows(*SIZES):
+        for x in batches:
+            model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.inner.parameters()
+
+
+def one_rank_clips(run: Run) -> Any:
+    """In the middle of a window, which a script that reduces in each backward can do."""
+    model = models.ddp()
+    optimizer = run.sgd(model.parameters())
+    for step, batches in enumerate(run.windows(*(4,) * 8)):
+        for i, x in enumerate(batches):
+            model(x).square().mean().backward()
+            if (step, i, run.rank) == (6, 1, 0):
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 2.0**40)
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.parameters()
+
+
 def misplaced(run: Run) -> Any:
     """Reduces in the first micro-step of each window, and keeps DDP from it in the others."""
     model = models.ddp()
@@ -167,28 +196,17 @@ def late_backward(run: Run) -> Any:
     return model.parameters()
 
 
-def _sharded(run: Run, model: Any, sizes: tuple[int, ...] = SIZES) -> Any:
-    optimizer = run.sgd(model.parameters(), lr=0.5)
-    grid = exact.grid_of(run.world, models.N)
-    for step, batches in enumerate(run.windows(*sizes)):
-        for i in range(len(batches)):
-            model((1 + i + 10 * run.rank - step) * grid).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return model.parameters()
-
-
 def predicted_fsdp2(run: Run) -> Any:
-    return _sharded(run, sharded(init_device_mesh("cpu", (run.world,))))
+    return train(run, sharded(init_device_mesh("cpu", (run.world,))), *SIZES)
 
 
 def predicted_hsdp(run: Run) -> Any:
-    return _sharded(run, hybrid(run))
+    return train(run, hybrid(run), *SIZES)
 
 
 def predicted_fsdp1(run: Run) -> Any:
     model = FullyShardedDataParallel(models.Known(), device_id=torch.device("cpu"), use_orig_params=True)
-    _sharded(run, model)
+    train(run, model, *SIZES)
     with FullyShardedDataParallel.summon_full_params(model):
         return [p.detach().clone() for p in model.parameters()]
 
@@ -197,7 +215,7 @@ LOOPS: dict[str, Loop] = {
     loop.__name__: loop
     for loop in (
         *(predicted, predicted_clipped, predicted_scaled, predicted_thrown_away, predicted_read, predicted_retried, predicted_unused),
-        *(unpredicted_hook, unpredicted_backwards, late_backward, misplaced),
+        *(unpredicted_hook, unpredicted_backwards, late_backward, misplaced, untrained_beside, one_rank_clips),
         *(predicted_fsdp2, predicted_hsdp, predicted_fsdp1, tried, tried_sharded),
     )
 }

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
 
-def _train(run: Run, model: Any, *sizes: int) -> Any:
+def train(run: Run, model: Any, *sizes: int) -> Any:
     optimizer = run.sgd(model.parameters(), lr=0.5)
     grid = exact.grid_of(run.world, models.N)
     for step, batches in enumerate(run.windows(*sizes)):
@@ -31,7 +31,7 @@ def sharded(mesh: Any) -> Any:
 
 
 def fsdp2(run: Run) -> Any:
-    return _train(run, sharded(init_device_mesh("cpu", (run.world,))), 4, 4, 2, 4)
+    return train(run, sharded(init_device_mesh("cpu", (run.world,))), 4, 4, 2, 4)
 
 
 def hybrid(run: Run) -> Any:
@@ -39,12 +39,12 @@ def hybrid(run: Run) -> Any:
 
 
 def hsdp(run: Run) -> Any:
-    return _train(run, hybrid(run), 4, 4, 2, 4)
+    return train(run, hybrid(run), 4, 4, 2, 4)
 
 
 def _fsdp1(run: Run, **options: Any) -> Any:
     model = FullyShardedDataParallel(models.Known(), device_id=torch.device("cpu"), **options)
-    _train(run, model, 4, 4, 4, 4)
+    train(run, model, 4, 4, 4, 4)
     with FullyShardedDataParallel.summon_full_params(model):
         return [p.detach().clone() for p in model.parameters()]
 

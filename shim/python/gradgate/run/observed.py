@@ -49,14 +49,16 @@ class Observed:
 
         self.how, self.tally = how, EachBackward(self) if self.each_backward else Tally()
         self._windows = 0  # stepped on
-        chosen = options.check("observe", **_options(self.group, strict=how == ENFORCE))
+        chosen = options.check("observe", **_options(self.group))
         with _enforcement(how):
             self.sync = attachment.attach_all(self.models, self.optimizers, self.group, chosen, votes=how == ENFORCE)
         if how == ENFORCE:
-            self.sync.window.job.predict(beside)
+            job = self.sync.window.job
+            job.strict = True  # windows that differ are no longer what the script has written: all ranks stop
+            job.predict(beside)
             self.trial = trial.asked()
             if self.trial is not None:
-                self.sync.window.job.ladder = self.trial
+                job.ladder = self.trial
         kind = ToldSteps if tells(self.sync) else Implicit
         self.implicit = kind(self.sync, self.tally, _raised if how == ENFORCE else self.give_up)
 
@@ -135,13 +137,12 @@ def _enforcement(how: str) -> Iterator[None]:
         os.environ["GRADGATE"] = before
 
 
-def _options(group: Any, *, strict: bool) -> dict[str, Any]:
-    """As attach has them, but that ranks wait for each other no shorter than the process group would. Enforced, windows that differ are
-    no longer what the script has written, so all ranks stop."""
+def _options(group: Any) -> dict[str, Any]:
+    """As attach has them, but that ranks wait for each other no shorter than the process group would."""
     backend = torch.distributed.get_backend(group)
     timeout = torch.distributed.distributed_c10d._get_default_timeout(backend) or timedelta(minutes=30)
     return {
         **{"mode": os.environ.get("GRADGATE_RUN_MODE", "auto"), "windows": "equal", "uneven": "stop", "divide": "world"},
-        **{"bucket_mb": None, "wire": None, "keep_params": None, "strict": strict, "job": None, "parity_every": 0},
+        **{"bucket_mb": None, "wire": None, "keep_params": None, "strict": False, "job": None, "parity_every": 0},
         **{"deadline_s": timeout.total_seconds(), "handshake_deadline_s": 60.0},
     }
