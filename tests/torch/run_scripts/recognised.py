@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 STEPS, MICRO_STEPS = 4, 2
+KEPT: list[nn.Module] = []  # a DDP module freed after its process group can abort the process
 
 
 def layers() -> nn.Sequential:
@@ -110,6 +111,7 @@ KINDS: dict[str, Any] = {
 def main(folder: str, kind: str) -> None:
     dist.init_process_group("gloo")
     model = KINDS[kind]()
+    KEPT.append(model)
     whole = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in model.parameters()]
     digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in whole)).hexdigest()
     pathlib.Path(folder, f"{os.environ['RANK']}.json").write_text(json.dumps(digest))
