@@ -5,20 +5,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "client/channel.h"
-#include "client/errors.h"
-#include "client/target.h"
+#include "client/connection.h"
 #include "client/watch_stream.h"
 #include "gradgate/v1/stats.grpc.pb.h"
-#include "grpcpp/client_context.h"
 
 namespace gradgate::client {
 namespace {
 
 constexpr int64_t kMaxPageSize = 1000;  // what the service allows
-constexpr size_t kMaxNamesInError = 10;
 
 int32_t PageSize(int64_t limit, int64_t have) {
   return static_cast<int32_t>(limit == 0 ? kMaxPageSize : std::min(kMaxPageSize, limit - have));
@@ -29,34 +24,16 @@ absl::Status CheckLimit(int64_t limit) {
   return absl::InvalidArgumentError(absl::StrCat("limit ", limit, " is negative; 0 means all"));
 }
 
-absl::Status CheckJob(absl::string_view job) {
-  if (!job.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError("job name is empty; give a job name, a run id, or its first 6 digits");
-}
-
 }  // namespace
 
 class SyncStatsClient::Impl {
  public:
-  Impl(Target target, absl::Duration timeout, const std::shared_ptr<grpc::Channel>& channel)
-      : target_(std::move(target)), timeout_(timeout), stub_(v1::SyncStatsService::NewStub(channel)) {}
+  explicit Impl(std::shared_ptr<const Connection> connection)
+      : connection_(std::move(connection)), stub_(v1::SyncStatsService::NewStub(connection_->channel())) {}
 
-  absl::Time Deadline() const { return absl::Now() + timeout_; }
-  absl::Duration timeout() const { return timeout_; }
-  const Target& target() const { return target_; }
+  const Connection& connection() const { return *connection_; }
+  absl::Time Deadline() const { return connection_->Deadline(); }
   v1::SyncStatsService::Stub& stub() const { return *stub_; }
-
-  absl::Status Explained(const grpc::Status& status) const { return Explain(status, target_, timeout_); }
-
-  // One unary call, by pointer to the stub's method.
-  template <typename Method, typename Request, typename Response>
-  grpc::Status Call(Method method, const Request& request, absl::Time deadline, Response* response,
-                    Cancellation* cancel = nullptr) const {
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(deadline));
-    const Cancellation::Scope scope(cancel, &context);
-    return (stub_.get()->*method)(&context, request, response);
-  }
 
   // Asks page after page until there are no more, or `limit` items are there. `items` gives the repeated field of a page.
   template <typename Response, typename Method, typename Request, typename Items>
@@ -65,7 +42,7 @@ class SyncStatsClient::Impl {
     do {
       request.set_page_size(PageSize(limit, items(*all)->size()));
       Response page;
-      if (grpc::Status status = Call(method, request, deadline, &page); !status.ok()) return status;
+      if (grpc::Status status = Connection::Call(*stub_, method, request, deadline, &page); !status.ok()) return status;
       if (!page.next_page_token().empty() && page.next_page_token() == request.page_token()) {
         return grpc::Status(grpc::StatusCode::INTERNAL, "answered a page that is its own successor");
       }
@@ -79,57 +56,34 @@ class SyncStatsClient::Impl {
     return grpc::Status::OK;
   }
 
-  // As Explained; where the job is not there, says which are.
-  absl::Status ExplainedForJob(const grpc::Status& status, absl::string_view job) const {
-    if (status.error_code() != grpc::StatusCode::NOT_FOUND) return Explained(status);
-    return absl::NotFoundError(absl::StrCat("no job \"", job, "\" at ", target_.address, "; ", KnownJobs()));
-  }
-
   // A question that a living daemon answers at once.
   absl::Status Probe(Cancellation* cancel) const {
     v1::ListJobsRequest request;
     request.set_page_size(1);
     v1::ListJobsResponse response;
-    return Explained(Call(&v1::SyncStatsService::Stub::ListJobs, request, Deadline(), &response, cancel));
+    return connection_->Explained(
+        Connection::Call(*stub_, &v1::SyncStatsService::Stub::ListJobs, request, Deadline(), &response, cancel));
   }
 
  private:
-  std::string KnownJobs() const {
-    v1::ListJobsResponse response;
-    const grpc::Status status = Call(&v1::SyncStatsService::Stub::ListJobs, v1::ListJobsRequest(), Deadline(), &response);
-    if (!status.ok()) return absl::StrCat("which jobs there are could not be asked: ", status.error_message());
-    std::vector<std::string> names;
-    for (const v1::Job& job : response.jobs()) {
-      if (std::find(names.begin(), names.end(), job.job_name()) == names.end()) names.push_back(job.job_name());
-    }
-    if (names.empty()) return "it knows no job yet";
-    const bool more = names.size() > kMaxNamesInError || !response.next_page_token().empty();
-    names.resize(std::min(names.size(), kMaxNamesInError));
-    return absl::StrCat("known jobs: ", absl::StrJoin(names, ", "), more ? " and more" : "");
-  }
-
-  const Target target_;
-  const absl::Duration timeout_;
+  const std::shared_ptr<const Connection> connection_;
   const std::unique_ptr<v1::SyncStatsService::Stub> stub_;
 };
 
 absl::StatusOr<std::unique_ptr<SyncStatsClient>> SyncStatsClient::Create(const ClientOptions& options) {
-  if (options.timeout <= absl::ZeroDuration() || options.timeout == absl::InfiniteDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat("timeout ", absl::FormatDuration(options.timeout),
-                                                   " is not positive and finite; every call has a deadline"));
-  }
-  auto target = options.target.empty() ? DefaultTarget() : ParseTarget(options.target);
-  if (!target.ok()) return target.status();
-  const auto channel = OpenChannel(*target, options.tls);
-  if (!channel.ok()) return channel.status();
-  return std::unique_ptr<SyncStatsClient>(
-      new SyncStatsClient(std::make_unique<const Impl>(*std::move(target), options.timeout, *channel)));
+  auto connection = Connection::Create(options);
+  if (!connection.ok()) return connection.status();
+  return Over(*std::move(connection));
+}
+
+std::unique_ptr<SyncStatsClient> SyncStatsClient::Over(std::shared_ptr<const Connection> connection) {
+  return std::unique_ptr<SyncStatsClient>(new SyncStatsClient(std::make_unique<const Impl>(std::move(connection))));
 }
 
 SyncStatsClient::SyncStatsClient(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 SyncStatsClient::~SyncStatsClient() = default;
 
-const std::string& SyncStatsClient::address() const { return impl_->target().address; }
+const std::string& SyncStatsClient::address() const { return impl_->connection().target().address; }
 
 absl::StatusOr<v1::ListJobsResponse> SyncStatsClient::ListJobs(int64_t limit) const {
   if (absl::Status status = CheckLimit(limit); !status.ok()) return status;
@@ -137,23 +91,23 @@ absl::StatusOr<v1::ListJobsResponse> SyncStatsClient::ListJobs(int64_t limit) co
   const grpc::Status status = impl_->AllPages(
       &v1::SyncStatsService::Stub::ListJobs, v1::ListJobsRequest(), limit,
       [](v1::ListJobsResponse& page) { return page.mutable_jobs(); }, &all);
-  if (!status.ok()) return impl_->Explained(status);
+  if (!status.ok()) return impl_->connection().Explained(status);
   return all;
 }
 
 absl::StatusOr<v1::GetJobStatsResponse> SyncStatsClient::GetJobStats(absl::string_view job) const {
-  if (absl::Status status = CheckJob(job); !status.ok()) return status;
+  if (absl::Status status = Connection::CheckJob(job); !status.ok()) return status;
   v1::GetJobStatsRequest request;
   request.set_job(std::string(job));
   v1::GetJobStatsResponse response;
-  const grpc::Status status = impl_->Call(&v1::SyncStatsService::Stub::GetJobStats, request, impl_->Deadline(), &response);
-  if (!status.ok()) return impl_->ExplainedForJob(status, job);
+  const grpc::Status status = Connection::Call(impl_->stub(), &v1::SyncStatsService::Stub::GetJobStats, request, impl_->Deadline(), &response);
+  if (!status.ok()) return impl_->connection().ExplainedForJob(status, job);
   return response;
 }
 
 absl::StatusOr<v1::ListWindowsResponse> SyncStatsClient::ListWindows(absl::string_view job,
                                                                      const ListWindowsOptions& options) const {
-  if (absl::Status status = CheckJob(job); !status.ok()) return status;
+  if (absl::Status status = Connection::CheckJob(job); !status.ok()) return status;
   if (absl::Status status = CheckLimit(options.limit); !status.ok()) return status;
   v1::ListWindowsRequest request;
   request.set_job(std::string(job));
@@ -162,13 +116,13 @@ absl::StatusOr<v1::ListWindowsResponse> SyncStatsClient::ListWindows(absl::strin
   const grpc::Status status = impl_->AllPages(
       &v1::SyncStatsService::Stub::ListWindows, request, options.limit,
       [](v1::ListWindowsResponse& page) { return page.mutable_windows(); }, &all);
-  if (!status.ok()) return impl_->ExplainedForJob(status, job);
+  if (!status.ok()) return impl_->connection().ExplainedForJob(status, job);
   return all;
 }
 
 absl::Status SyncStatsClient::WatchWindows(absl::string_view job, const WatchOptions& options,
                                            absl::FunctionRef<bool(const v1::WatchWindowsResponse&)> on_message) const {
-  if (absl::Status status = CheckJob(job); !status.ok()) return status;
+  if (absl::Status status = Connection::CheckJob(job); !status.ok()) return status;
   v1::WatchWindowsRequest request;
   request.set_job(std::string(job));
   if (options.first_window_index.has_value()) request.set_first_window_index(*options.first_window_index);
@@ -200,7 +154,7 @@ absl::Status SyncStatsClient::WatchWindows(absl::string_view job, const WatchOpt
         if (!stream.status().ok()) {
           // Only the limit is this call's deadline.
           const bool limit_reached = stream.status().error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
-          return failed(impl_->ExplainedForJob(stream.status(), job), limit_reached);
+          return failed(impl_->connection().ExplainedForJob(stream.status(), job), limit_reached);
         }
         return absl::UnavailableError(absl::StrCat("gradgated at ", address(), " ended the watch of job \"", job,
                                                    "\" before the job ended; it is being stopped"));

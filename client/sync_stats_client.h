@@ -31,6 +31,8 @@
 
 namespace gradgate::client {
 
+class Connection;
+
 struct ListWindowsOptions {
   int64_t limit = 0;          // windows at most; 0: all that the daemon keeps
   bool newest_first = false;  // else oldest first
@@ -49,6 +51,9 @@ class SyncStatsClient {
   // INVALID_ARGUMENT: timeout, target or TLS files, see client/target.h and client/channel.h. UNAVAILABLE: no target was given
   // and there is no directory where a daemon could be.
   static absl::StatusOr<std::unique_ptr<SyncStatsClient>> Create(const ClientOptions& options);
+
+  // Over a connection that other clients may share.
+  static std::unique_ptr<SyncStatsClient> Over(std::shared_ptr<const Connection> connection);
 
   ~SyncStatsClient();
   SyncStatsClient(const SyncStatsClient&) = delete;

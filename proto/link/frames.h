@@ -8,6 +8,7 @@
 //   Hello + stats page descriptor  --->  checks seals, maps, registers
 //                                  <---  Welcome (slot) or Reject (reason), then the daemon closes after Reject
 //        … training; counters are read from the page, nothing is sent …
+//                                  <---  Policy, after Welcome and whenever the job's policy changes
 //   Goodbye                        --->  "finished"; an end of file without it is "lost"
 //
 // The trainer never waits for an answer. After a lost connection it tries again once a second and sends Hello anew; the page,
@@ -26,7 +27,7 @@ namespace gradgate::link {
 
 inline constexpr uint32_t kMagic = 0x4b4c4747;  // "GGLK", little-endian
 inline constexpr uint16_t kMajor = 1;
-inline constexpr uint16_t kMinor = 0;
+inline constexpr uint16_t kMinor = 1;
 inline constexpr size_t kMaxFrameBytes = 512;  // longer packets are garbage
 inline constexpr char kShimSocketName[] = "shim.sock";
 inline constexpr char kApiSocketName[] = "api.sock";
@@ -37,6 +38,7 @@ enum class FrameType : uint16_t {
   kWelcome = 2,  // daemon to trainer
   kReject = 3,   // daemon to trainer
   kGoodbye = 4,  // trainer to daemon
+  kPolicy = 5,   // daemon to trainer
 };
 
 struct FrameHeader {
@@ -90,6 +92,31 @@ struct GoodbyeFrame {
 };
 static_assert(sizeof(GoodbyeFrame) == 24);
 
+// A policy that the job may adopt. Where the trainer is with it, it tells in its page.
+struct PolicyFrame {
+  FrameHeader header;
+  uint64_t version;       // at least 1; grows with each proposal
+  uint64_t content_hash;  // PolicyContentHash of what follows
+  uint64_t bucket_bytes;  // 0: as given
+  uint32_t sync_mode;     // SyncMode
+  uint32_t wire_type;     // WireType
+  uint32_t reshard;       // Reshard
+  uint32_t enforcement;   // Enforcement; unspecified, audit or enforce
+  uint64_t reserved[4];   // zero
+};
+static_assert(sizeof(PolicyFrame) == 88);
+
+// FNV-1a over the content, without the top bit: it is voted on as a signed number.
+constexpr uint64_t PolicyContentHash(const PolicyFrame& frame) {
+  uint64_t hash = 0xcbf29ce484222325;
+  const uint64_t words[] = {frame.bucket_bytes,      frame.sync_mode,   frame.wire_type,   frame.reshard,    frame.enforcement,
+                            frame.reserved[0], frame.reserved[1], frame.reserved[2], frame.reserved[3]};
+  for (const uint64_t word : words) {
+    for (int shift = 0; shift < 64; shift += 8) hash = (hash ^ ((word >> shift) & 0xff)) * 0x100000001b3;
+  }
+  return hash & 0x7fffffffffffffff;
+}
+
 constexpr FrameHeader MakeHeader(FrameType type, size_t frame_bytes) {
   return FrameHeader{kMagic, kMajor, kMinor, static_cast<uint16_t>(type), 0, static_cast<uint32_t>(frame_bytes)};
 }
@@ -105,6 +132,8 @@ constexpr size_t FrameBytes(FrameType type) {
       return sizeof(RejectFrame);
     case FrameType::kGoodbye:
       return sizeof(GoodbyeFrame);
+    case FrameType::kPolicy:
+      return sizeof(PolicyFrame);
     case FrameType::kInvalid:
       break;
   }

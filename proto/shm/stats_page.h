@@ -45,7 +45,7 @@ namespace gradgate::page {
 
 inline constexpr uint64_t kMagic = 0x3147504554414747;  // "GGATEPG1", little-endian
 inline constexpr uint16_t kMajor = 1;
-inline constexpr uint16_t kMinor = 0;
+inline constexpr uint16_t kMinor = 1;
 inline constexpr uint32_t kWindowSlots = 256;
 inline constexpr uint32_t kEventSlots = 4096;
 inline constexpr uint32_t kReadRetries = 16;
@@ -91,7 +91,7 @@ struct PageIdentity {
 };
 static_assert(sizeof(PageIdentity) == 448);
 
-// Line 1: where the loop is. Line 2: closed windows. Line 3: what went wrong. Line 4: sums of time.
+// Line 1: where the loop is. Line 2: closed windows. Line 3: what went wrong. Line 4: sums of time, policies.
 struct alignas(64) PageTotals {
   U64 window_index;      // the open window, or the next one; from 0
   U64 micro_step;        // micro-steps begun in the open window
@@ -124,7 +124,11 @@ struct alignas(64) PageTotals {
   U64 wait_ns;        // time blocked for reductions
   U64 micro_step_ns;  // sum of micro-step durations
   U64 window_ns;      // sum of window durations, first begin to step
-  U64 reserved1[4];
+  // Of policies beside the one in force, which is policy_version.
+  U64 policy_staged_version;    // votes for it at each ballot; 0: none
+  U64 policy_adopted_window;    // first window under the one in force
+  U64 policy_rejected_version;  // the last that this rank could not carry out; 0: none
+  U64 policy_rejection;         // PolicyRejection, why
 };
 static_assert(sizeof(PageTotals) == 256);
 

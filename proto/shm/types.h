@@ -54,6 +54,26 @@ enum class Enforcement : uint8_t {
   kEnforce = 3,  // the policy is carried out
 };
 
+// The type in which gradients travel. Unspecified, here and below: as the trainer was given.
+enum class WireType : uint8_t { kUnspecified = 0, kGradient = 1, kBf16 = 2, kFp16 = 3 };
+
+// What sharded wrappers do with gathered parameters inside a window.
+enum class Reshard : uint8_t { kUnspecified = 0, kEveryMicroStep = 1, kWindow = 2 };
+
+// Why a rank cannot carry out a policy.
+enum class PolicyRejection : uint8_t {
+  kNone = 0,
+  kNoReplicas = 1,       // window_replica without groups that shard and groups that replicate
+  kNoBuckets = 2,        // no buckets whose size could be set while the job runs
+  kHookHeld = 3,         // the trainer's own communication hook decides what travels
+  kNoWireType = 4,       // this wire type does not exist here
+  kNothingGathered = 5,  // no parameters are gathered that could be kept
+  kInvalid = 6,          // values that are not valid, or not known to this shim
+  kLeftAlone = 7,        // gradgate is off, or leaves this job alone
+  kFixed = 8,            // this kind of attachment cannot change it while it runs
+};
+inline constexpr uint32_t kPolicyRejectionCount = 9;
+
 enum class WindowKind : uint8_t {
   kUnspecified = 0,
   kFull = 1,     // as many micro-steps as declared, or any number where none is

@@ -25,10 +25,23 @@ std::string HeaderFault(const FrameHeader& header, size_t byte_count) {
 
 // Empty if *out was filled.
 template <typename Frame>
-std::string Copy(const void* bytes, size_t byte_count, Frame* out) {
+std::string CopyWhole(const void* bytes, size_t byte_count, Frame* out) {
   if (byte_count != sizeof(Frame)) return Numbers("frame of ", byte_count, " bytes, its type has ", sizeof(Frame));
   std::memcpy(out, bytes, sizeof(Frame));
+  return {};
+}
+
+template <typename Frame>
+std::string Copy(const void* bytes, size_t byte_count, Frame* out) {
+  if (std::string fault = CopyWhole(bytes, byte_count, out); !fault.empty()) return fault;
   if (out->reserved != 0) return Numbers("body reserved word ", out->reserved, ", expected ", 0);
+  return {};
+}
+
+// A version is voted on as a signed number.
+std::string PolicyFault(const PolicyFrame& policy) {
+  if (policy.version == 0 || policy.version >> 63 != 0) return "policy version " + std::to_string(policy.version);
+  if (policy.content_hash != PolicyContentHash(policy)) return "a content hash that is not that of the policy";
   return {};
 }
 
@@ -55,6 +68,11 @@ Incoming ReadPacket(const void* bytes, size_t byte_count) {
       in.fault = Copy(bytes, byte_count, &in.reject);
       if (in.fault.empty() && !Terminated(in.reject.message)) in.fault = "message is not terminated";
       if (in.fault.empty()) in.verdict = Verdict::kReject;
+      return in;
+    case FrameType::kPolicy:
+      in.fault = CopyWhole(bytes, byte_count, &in.policy);
+      if (in.fault.empty()) in.fault = PolicyFault(in.policy);
+      if (in.fault.empty()) in.verdict = Verdict::kPolicy;
       return in;
     case FrameType::kHello:
     case FrameType::kGoodbye:

@@ -14,6 +14,7 @@ namespace gradgate::link {
 enum class Verdict {
   kWelcome,  // `welcome` is set
   kReject,   // `reject` is set
+  kPolicy,   // `policy` is set, its version and content hash are sound; its values may be unknown to this shim
   kIgnored,  // well formed, of a type younger than this shim
   kGarbage,  // `fault` says why; the connection is of no use
 };
@@ -22,6 +23,7 @@ struct Incoming {
   Verdict verdict = Verdict::kGarbage;
   WelcomeFrame welcome = {};
   RejectFrame reject = {};
+  PolicyFrame policy = {};
   std::string fault;
 };
 

@@ -232,6 +232,8 @@ bool Link::Handle(const void* bytes, size_t byte_count, int64_t now_ns) {
     case link::Verdict::kWelcome:
       welcomed_.store(true, std::memory_order_relaxed);
       return true;
+    case link::Verdict::kPolicy:
+      return true;
     case link::Verdict::kReject:
       OnReject(in.reject, now_ns);
       return false;

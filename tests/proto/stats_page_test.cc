@@ -79,7 +79,10 @@ std::string Counters() {
   out += GG_FIELD(PageTotals, wait_ns);
   out += GG_FIELD(PageTotals, micro_step_ns);
   out += GG_FIELD(PageTotals, window_ns);
-  out += GG_FIELD(PageTotals, reserved1);
+  out += GG_FIELD(PageTotals, policy_staged_version);
+  out += GG_FIELD(PageTotals, policy_adopted_window);
+  out += GG_FIELD(PageTotals, policy_rejected_version);
+  out += GG_FIELD(PageTotals, policy_rejection);
   out += Size("RoleTotals", sizeof(RoleTotals));
   out += GG_FIELD(RoleTotals, intended_count);
   out += GG_FIELD(RoleTotals, issued_count);

@@ -23,10 +23,14 @@ FOLDERS = {
     "client": ("client", 3),
     "client/cli": ("client", 4),
     "daemon/node": ("daemon", 2),
-    "daemon/store": ("daemon", 2),
-    "daemon/rpc": ("daemon", 3),
-    "daemon/metrics": ("daemon", 3),
-    "daemon/main": ("daemon", 4),
+    "daemon/store": ("daemon", 1),
+    "daemon/store/etcd": ("daemon", 2),
+    "daemon/planner": ("daemon", 2),
+    "daemon/doctor": ("daemon", 3),
+    "daemon/policy": ("daemon", 3),
+    "daemon/rpc": ("daemon", 4),
+    "daemon/metrics": ("daemon", 4),
+    "daemon/main": ("daemon", 5),
 }
 # What the table alone would forbid: who may include whom.
 CROSSINGS = {("daemon/rpc", "client"), ("shim/capi", "shim/include")}
