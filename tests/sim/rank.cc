@@ -1,0 +1,226 @@
+#include "tests/sim/rank.h"
+
+#include "shim/link/frame_reader.h"
+#include "tests/sim/world.h"
+
+namespace gradgate::sim {
+namespace {
+
+unsigned long long Number(uint64_t value) { return value; }
+
+// Tensor i is in bucket i, or in the last.
+bool InBucket(uint32_t tensor, uint32_t bucket, uint32_t buckets) {
+  return tensor == bucket || (bucket + 1 == buckets && tensor > bucket);
+}
+
+}  // namespace
+
+Rank::Rank(World& world, const Scenario& scenario, uint32_t rank)
+    : world_(world),
+      s_(scenario),
+      rank_(rank),
+      traits_(scenario.traits[rank]),
+      engine_(ConfigFor(SettingsOf({}, scenario))),
+      settings_(SettingsOf({}, scenario)) {}
+
+WindowConfig Rank::ConfigFor(const Settings& settings) const {
+  return {.accumulate = s_.declared ? s_.accumulate : 0, .every_micro_step = settings.every_micro_step};
+}
+
+void Rank::Start() {
+  world_.book().WindowBegun(rank_, 0, stage_, settings_);
+  world_.Wake(rank_, world_.random().Below(10));
+}
+
+void Rank::Act() {
+  ++actions_;
+  if (actions_ == traits_.dies_at) return Die();
+  if (actions_ == traits_.stops_at) {
+    ++world_.book().coverage.stops;
+    world_.Say("rank %u stops for %lld", rank_, static_cast<long long>(traits_.stops_for));
+    return world_.Wake(rank_, world_.now() + traits_.stops_for);
+  }
+  if (traits_.polls_anywhere && world_.random().Percent(50)) Poll();
+  world_.book().Inside(rank_, window(), stage_, settings_);
+  Move();
+}
+
+void Rank::Pause(uint32_t most) { world_.Wake(rank_, world_.now() + (1 + world_.random().Below(most)) * traits_.slowness); }
+
+void Rank::Finish() {
+  world_.Say("rank %u is done after %llu windows", rank_, Number(window()));
+  end_ = End::kDone;
+}
+
+void Rank::Die() {
+  ++world_.book().coverage.deaths;
+  world_.Say("rank %u dies in window %llu", rank_, Number(window()));
+  end_ = End::kDead;
+  world_.collectives().Leave(rank_);
+}
+
+void Rank::Fail(const char* invariant, const std::string& why) {
+  const std::string where = "rank " + std::to_string(rank_) + ", window " + std::to_string(window()) + ": " + why;
+  world_.Say("%s", where.c_str());
+  if (!s_.job_fault()) world_.book().Fail(invariant, where);
+  engine_.Fail();
+  end_ = End::kFailed;
+  world_.collectives().Leave(rank_);
+}
+
+Action Rank::Granted(const Decision& decision) {
+  if (decision.action == Action::kRefuse) {
+    world_.book().Fail("refused", "rank " + std::to_string(rank_) + ", window " + std::to_string(window()) + ": " +
+                                      std::string(Explain(decision.refusal)));
+  }
+  return decision.action;
+}
+
+Gradient Rank::Contribute() {
+  Gradient brought;
+  for (uint32_t i = 0; i < kTensors; ++i) {
+    brought[i] = world_.random().Next() % kPrime;
+    gradient_[i] = (gradient_[i] + brought[i]) % kPrime;
+  }
+  world_.book().Contributed(window(), brought);
+  return brought;
+}
+
+// The policy's part of the ballot travels in two fields that nothing here uses.
+void Rank::IssueBallot(uint32_t channel, Ballot ballot) {
+  PolicyStage::Ticket ticket = stage_.Vote();
+  if (traits_.votes_again && world_.random().Percent(30)) {
+    Poll();
+    ticket = stage_.Vote();
+  }
+  ballot.parity = ticket.version;
+  ballot.headroom = ticket.content_hash;
+  ++world_.book().coverage.votes;
+  world_.Say("rank %u, window %llu, round %lld: votes for version %lld (content %lld), micro-steps %lld%s%s", rank_,
+             Number(window()), static_cast<long long>(ballot.round), static_cast<long long>(ticket.version),
+             static_cast<long long>(ticket.content_hash % 9973), static_cast<long long>(ballot.micro_steps),
+             ballot.contributes ? ", contributes" : "", ballot.closes ? ", closes" : "");
+  ballot_ticket_ = world_.collectives().Issue(rank_, channel, Kind::kBallot, 0, {ballot.Encode(), {}});
+}
+
+BallotResult Rank::ReadBallot(uint32_t channel) {
+  const BallotResult result(world_.collectives().result(channel, ballot_ticket_).words);
+  stage_.Read({result.min().parity, result.min().headroom}, {result.max().parity, result.max().headroom});
+  ++world_.book().coverage.rounds;
+  world_.book().coverage.split_votes += result.min().parity != result.max().parity;
+  world_.Say("rank %u, window %llu: reads versions %lld to %lld%s", rank_, Number(window()),
+             static_cast<long long>(result.min().parity), static_cast<long long>(result.max().parity),
+             result.min().headroom != result.max().headroom ? ", contents differ" : "");
+  return result;
+}
+
+bool Rank::Done(uint32_t channel, uint32_t ticket) {
+  if (deadline_ == 0) deadline_ = world_.now() + kDeadline;
+  switch (world_.collectives().Await(rank_, channel, ticket, deadline_)) {
+    case Outcome::kDone:
+      deadline_ = 0;
+      return true;
+    case Outcome::kWaiting:
+      return false;
+    case Outcome::kBroken:
+      Fail("stuck", "the connection between the ranks broke");
+      return false;
+    case Outcome::kLate:
+      break;
+  }
+  Fail("stuck", "a collective was not done by its deadline");
+  return false;
+}
+
+void Rank::LaunchBucket(uint32_t channel) {
+  Payload payload{};
+  for (uint32_t i = 0; i < kTensors; ++i) {
+    if (InBucket(i, bucket_next_, settings_.buckets)) payload.gradient[i] = gradient_[i];
+  }
+  const uint32_t shape = bucket_next_ | settings_.buckets << 8 | static_cast<uint32_t>(settings_.wire) << 16;
+  bucket_tickets_[bucket_next_] = world_.collectives().Issue(rank_, channel, Kind::kBucket, shape, payload);
+  ++bucket_next_;
+}
+
+bool Rank::BucketsDone(uint32_t channel) {
+  while (buckets_done_ < bucket_next_) {
+    const uint32_t ticket = bucket_tickets_[buckets_done_];
+    if (!Done(channel, ticket)) return false;
+    const uint64_t inverse = InverseOf(s_.ranks);
+    for (uint32_t i = 0; i < kTensors; ++i) {
+      if (InBucket(i, buckets_done_, settings_.buckets))
+        gradient_[i] = world_.collectives().result(channel, ticket).gradient[i] * inverse % kPrime;
+    }
+    ++buckets_done_;
+  }
+  ForgetBuckets();
+  ++reductions_;
+  return true;
+}
+
+PolicyRejection Rank::Obstacle(const SyncPolicy& policy) const {
+  if (traits_.picky && policy.wire_type == WireType::kFp16) return PolicyRejection::kNoWireType;
+  // A framework's own reductions in every micro-step need as many micro-steps on every rank.
+  if (s_.path == Path::kLedger && s_.variable && SettingsOf(policy, s_).every_micro_step) return PolicyRejection::kFixed;
+  return PolicyRejection::kNone;
+}
+
+void Rank::Poll() {
+  Packet packet;
+  Coverage& coverage = world_.book().coverage;
+  while (world_.nodes().Take(rank_, &packet)) {
+    if (traits_.old_shim) continue;
+    const link::Incoming incoming = link::ReadPacket(packet.data.data(), packet.bytes);
+    if (incoming.verdict == link::Verdict::kGarbage) {
+      ++coverage.garbage;
+      return world_.nodes().HangUp(rank_);
+    }
+    if (incoming.verdict != link::Verdict::kPolicy) continue;
+    const SyncPolicy policy = PolicyOf(incoming.policy);
+    ++coverage.offers;
+    if (!stage_.Offered(policy)) {
+      ++coverage.stale_offers;
+      continue;
+    }
+    const PolicyRejection obstacle = Obstacle(stage_.unvetted());
+    if (obstacle == PolicyRejection::kNone) {
+      stage_.Accept();
+      world_.book().Accepted(rank_, window(), policy);
+      coverage.accepted_inside += engine_.state() != WindowEngine::State::kIdle;
+    } else {
+      stage_.Reject(obstacle);
+      ++coverage.rejections;
+    }
+    world_.Say("rank %u, window %llu: %s version %llu (content %llu)", rank_, Number(window()),
+               obstacle == PolicyRejection::kNone ? "accepts" : "rejects", Number(policy.version),
+               Number(policy.content_hash % 9973));
+  }
+}
+
+void Rank::WindowClosed() {
+  reductions_ = 0;
+  if (stage_.WindowClosed(window(), s_.ranks == 1)) {
+    settings_ = SettingsOf(stage_.in_force(), s_);
+    if (!engine_.Configure(ConfigFor(settings_))) world_.book().Fail("refused", "a mode cannot change between windows");
+    ++world_.book().coverage.adoptions;
+    world_.Say("rank %u, window %llu: version %llu comes into force: %s, %u buckets, wire %u", rank_, Number(window()),
+               Number(stage_.in_force().version), settings_.every_micro_step ? "every_micro_step" : "window", settings_.buckets,
+               static_cast<uint32_t>(settings_.wire));
+  }
+  Poll();
+  world_.book().WindowBegun(rank_, window(), stage_, settings_);
+}
+
+void Rank::GoRogue() {
+  world_.Say("rank %u, window %llu: goes its own way", rank_, Number(window()));
+  if (s_.rogue == Rogue::kMode) {
+    settings_.every_micro_step = !settings_.every_micro_step;
+    (void)engine_.Configure(ConfigFor(settings_));
+  } else {
+    engine_.LateReduced();
+    WindowCounts counts;
+    (void)engine_.Close(&counts);
+  }
+}
+
+}  // namespace gradgate::sim

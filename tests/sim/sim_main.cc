@@ -1,0 +1,143 @@
+// policy_sim: runs seeds until one breaks an invariant, and then prints its scenario and its schedule.
+//
+//   policy_sim [--first=1] [--seeds=100000]   exit status 1: a seed broke something
+//   policy_sim --show=SEED                    the schedule of one seed, broken or not
+//   policy_sim --exhaustive                   every schedule of small jobs
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tests/sim/small_scope.h"
+#include "tests/sim/world.h"
+
+namespace gradgate::sim {
+namespace {
+
+struct Flags {
+  uint64_t first = 1;
+  uint64_t seeds = 100'000;
+  uint64_t show = 0;
+  bool exhaustive = false;
+};
+
+bool Parse(int argc, char** argv, Flags* flags) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const size_t equals = argument.find('=');
+    const std::string name = argument.substr(0, equals);
+    const char* value = equals == std::string::npos ? "" : argv[i] + equals + 1;
+    char* end = nullptr;
+    const uint64_t number = std::strtoull(value, &end, 10);
+    if (argument == "--exhaustive") {
+      flags->exhaustive = true;
+      continue;
+    }
+    uint64_t* const to = name == "--first"   ? &flags->first
+                         : name == "--seeds" ? &flags->seeds
+                         : name == "--show"  ? &flags->show
+                                             : nullptr;
+    if (to == nullptr || *value == '\0' || *end != '\0') {
+      std::fprintf(stderr, "policy_sim: %s: give --first=N, --seeds=N, --show=SEED or --exhaustive\n", argv[i]);
+      return false;
+    }
+    *to = number;
+  }
+  return true;
+}
+
+void Print(uint64_t seed, const Violation& violation, const std::vector<std::string>& schedule) {
+  std::printf("%s", Describe(MakeScenario(seed)).c_str());
+  for (const std::string& line : schedule) std::printf("    %s\n", line.c_str());
+  if (!violation.invariant.empty()) {
+    std::printf("seed %llu breaks %s: %s\n", static_cast<unsigned long long>(seed), violation.invariant.c_str(),
+                violation.text.c_str());
+  }
+}
+
+double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+void Print(const Coverage& c) {
+  const std::pair<const char*, uint64_t> rows[] = {
+      {"windows closed", c.windows},
+      {"ballots read", c.rounds},
+      {"rounds that were late", c.late_reductions},
+      {"optimizer steps", c.steps},
+      {"policies offered", c.offers},
+      {"  not above what is known", c.stale_offers},
+      {"  rejected by the rank", c.rejections},
+      {"  accepted", c.accepted},
+      {"  accepted inside a window", c.accepted_inside},
+      {"  same version, other content", c.same_version_other_content},
+      {"garbage frames", c.garbage},
+      {"ballots that read different versions", c.split_votes},
+      {"adoptions (by rank)", c.adoptions},
+      {"steps refused by one rank alone", c.refused_alone},
+      {"ranks that died", c.deaths},
+      {"ranks that stopped for a while", c.stops},
+      {"results that reached some ranks only", c.lost_results},
+      {"jobs that ended well", c.jobs_done},
+      {"jobs that ended with an error", c.jobs_failed},
+  };
+  for (const auto& [name, count] : rows) std::printf("  %-38s %12llu\n", name, static_cast<unsigned long long>(count));
+}
+
+int RunSeeds(const Flags& flags) {
+  const double from = Seconds();
+  Coverage coverage;
+  for (uint64_t seed = flags.first; seed < flags.first + flags.seeds; ++seed) {
+    const Outcomes outcomes = RunSeed(seed, nullptr);
+    coverage.Add(outcomes.coverage);
+    if (outcomes.violation.invariant.empty()) continue;
+    std::vector<std::string> schedule;
+    Print(seed, RunSeed(seed, &schedule).violation, schedule);
+    return 1;
+  }
+  const double took = Seconds() - from;
+  std::printf("%llu schedules, seeds %llu to %llu, in %.1f s (%.0f a second): no invariant broken\n",
+              static_cast<unsigned long long>(flags.seeds), static_cast<unsigned long long>(flags.first),
+              static_cast<unsigned long long>(flags.first + flags.seeds - 1), took, static_cast<double>(flags.seeds) / took);
+  Print(coverage);
+  return 0;
+}
+
+int ExploreAll() {
+  const SmallScope scopes[] = {
+      {.ranks = 2, .policies = 2, .windows = 3, .rounds = 1, .odd_rank = true},
+      {.ranks = 2, .policies = 2, .windows = 2, .rounds = 2, .votes_again = true, .odd_rank = true},
+      {.ranks = 3, .policies = 2, .windows = 3, .rounds = 1},
+      {.ranks = 2, .policies = 3, .windows = 3, .rounds = 1},
+      {.ranks = 2, .policies = 3, .windows = 2, .rounds = 2},
+  };
+  for (const SmallScope& scope : scopes) {
+    const double from = Seconds();
+    const SmallScopeResult result = Explore(scope);
+    for (const std::string& line : result.schedule) std::printf("    %s\n", line.c_str());
+    std::printf("%u ranks, %u policies, %u windows, %u ballots each%s%s: %llu schedules in %.1f s, %llu adoptions: %s\n",
+                scope.ranks, scope.policies, scope.windows, scope.rounds, scope.votes_again ? ", encoded twice" : "",
+                scope.odd_rank ? ", an odd rank" : "", static_cast<unsigned long long>(result.schedules), Seconds() - from,
+                static_cast<unsigned long long>(result.adoptions),
+                result.violation.empty() ? "holds" : result.violation.c_str());
+    if (!result.violation.empty()) return 1;
+  }
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  if (!Parse(argc, argv, &flags)) return 2;
+  if (flags.exhaustive) return ExploreAll();
+  if (flags.show == 0) return RunSeeds(flags);
+  std::vector<std::string> schedule;
+  const Outcomes outcomes = RunSeed(flags.show, &schedule);
+  Print(flags.show, outcomes.violation, schedule);
+  return outcomes.violation.invariant.empty() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace gradgate::sim
+
+int main(int argc, char** argv) { return gradgate::sim::Main(argc, argv); }

@@ -1,0 +1,68 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tests/sim/small_scope.h"
+#include "tests/sim/world.h"
+
+namespace gradgate::sim {
+namespace {
+
+// GRADGATE_SIM_SEEDS lengthens the run; policy_sim --show=SEED prints a schedule.
+uint64_t SeedCount() {
+  const char* count = std::getenv("GRADGATE_SIM_SEEDS");
+  return count != nullptr ? std::strtoull(count, nullptr, 10) : 8'000;
+}
+
+std::string Printed(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+TEST(PolicySim, NoScheduleBreaksAnInvariant) {
+  Coverage coverage;
+  for (uint64_t seed = 1; seed <= SeedCount(); ++seed) {
+    const Outcomes outcomes = RunSeed(seed, nullptr);
+    coverage.Add(outcomes.coverage);
+    if (outcomes.violation.invariant.empty()) continue;
+    std::vector<std::string> schedule;
+    (void)RunSeed(seed, &schedule);
+    FAIL() << "seed " << seed << " breaks " << outcomes.violation.invariant << ": " << outcomes.violation.text << "\n"
+           << Describe(MakeScenario(seed)) << Printed(schedule);
+  }
+  // The schedules meet what they are meant to meet.
+  EXPECT_GT(coverage.adoptions, SeedCount());
+  EXPECT_GT(coverage.split_votes, SeedCount() / 2);
+  EXPECT_GT(coverage.late_reductions, SeedCount());
+  EXPECT_GT(coverage.accepted_inside, SeedCount() / 4);
+  for (const uint64_t count :
+       {coverage.stale_offers, coverage.rejections, coverage.garbage, coverage.same_version_other_content,
+        coverage.refused_alone, coverage.deaths, coverage.stops, coverage.lost_results, coverage.jobs_failed})
+    EXPECT_GT(count, SeedCount() / 100);
+}
+
+TEST(PolicySim, TheSameSeedIsTheSameSchedule) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    std::vector<std::string> first, second;
+    (void)RunSeed(seed, &first);
+    (void)RunSeed(seed, &second);
+    EXPECT_EQ(first, second) << "seed " << seed;
+    EXPECT_FALSE(first.empty());
+  }
+}
+
+TEST(PolicySim, EveryScheduleOfASmallJobHolds) {
+  for (const SmallScope& scope : {SmallScope{.ranks = 2, .policies = 2, .windows = 2, .rounds = 1, .odd_rank = true},
+                                  SmallScope{.ranks = 2, .policies = 2, .windows = 3, .rounds = 1},
+                                  SmallScope{.ranks = 3, .policies = 1, .windows = 3, .rounds = 2, .votes_again = true}}) {
+    const SmallScopeResult result = Explore(scope);
+    EXPECT_EQ(result.violation, "") << Printed(result.schedule);
+    EXPECT_GT(result.adoptions, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace gradgate::sim
