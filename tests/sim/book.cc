@@ -6,7 +6,7 @@ namespace gradgate::sim {
 namespace {
 
 std::string Named(const SyncPolicy& policy) {
-  return "version " + std::to_string(policy.version) + " (content " + std::to_string(policy.content_hash % 9973) + ")";
+  return "version " + std::to_string(policy.version) + " (" + std::to_string(policy.content_hash % 9973) + ")";
 }
 
 std::string Where(uint32_t rank, uint64_t window) {
@@ -48,11 +48,6 @@ Book::Window& Book::At(uint64_t window) {
 
 void Book::WindowBegun(uint32_t rank, uint64_t window, const PolicyStage& stage, const Settings& settings) {
   const SyncPolicy& policy = stage.in_force();
-  if (policy.version < in_force_[rank]) {
-    Fail("version-went-back",
-         Where(rank, window) + ": " + Named(policy) + " comes into force after version " + std::to_string(in_force_[rank]));
-  }
-  in_force_[rank] = policy.version;
   Window& w = At(window);
   if (!w.begun) {
     w.begun = true;
@@ -64,6 +59,13 @@ void Book::WindowBegun(uint32_t rank, uint64_t window, const PolicyStage& stage,
                            std::to_string(w.by));
   }
   CheckAdopted(rank, window, stage);
+}
+
+void Book::Adopted(uint32_t rank, uint64_t window, uint64_t before, const SyncPolicy& policy) {
+  ++coverage.adoptions;
+  if (policy.version > before) return;
+  Fail("version-not-above",
+       Where(rank, window) + ": " + Named(policy) + " comes into force after version " + std::to_string(before));
 }
 
 // What was accepted before the last window began has been voted on by all, in a ballot that this rank has read.

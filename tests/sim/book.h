@@ -4,7 +4,7 @@
 //   ---------              -----------
 //   one-policy             two ranks begin the same window under different policies, or carry them out differently
 //   effect-inside-window   what is in force on a rank changes between the beginning and the end of a window
-//   version-went-back      a lower version comes into force
+//   version-not-above      a version comes into force that is not above the one before
 //   not-adopted            every rank had accepted a policy, none had a newer one, and it is not in force two windows later
 //   unreduced-step         an optimizer steps on other gradients than the mean of all that was brought to the window
 //   reductions             a window was reduced more or less often than the policy in force asks
@@ -59,6 +59,8 @@ class Book {
   void Fail(const char* invariant, std::string text);
 
   void WindowBegun(uint32_t rank, uint64_t window, const PolicyStage& stage, const Settings& settings);
+  // `before` was in force until now.
+  void Adopted(uint32_t rank, uint64_t window, uint64_t before, const SyncPolicy& policy);
   void Inside(uint32_t rank, uint64_t window, const PolicyStage& stage, const Settings& settings);
   void Accepted(uint32_t rank, uint64_t window, const SyncPolicy& policy);
   void Contributed(uint64_t window, const Gradient& gradient);
@@ -89,7 +91,6 @@ class Book {
   Violation violation_;
   std::vector<Window> windows_;
   std::vector<Acceptance> acceptances_;
-  std::array<uint64_t, kMaxRanks> in_force_{};
 };
 
 }  // namespace gradgate::sim

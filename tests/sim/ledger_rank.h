@@ -27,6 +27,7 @@ class LedgerRank : public Rank {
   };
 
   void Move() override;
+  void SkipRound() override { ++ballots_; }
   void Loop();
   void BeginMicroStep(uint32_t planned);
   void Gradient();

@@ -38,6 +38,7 @@ Nodes::Nodes(World& world, const Scenario& scenario) : world_(world), s_(scenari
 void Nodes::Plan() {
   Random& random = world_.random();
   const auto horizon = static_cast<uint32_t>(s_.horizon());
+  if (s_.proposed_before) Propose(random.Below(s_.daemons));
   const auto any_time = [&] { return static_cast<int64_t>(random.Below(horizon)); };
   const auto for_a_while = [&](NodeEvent begin, NodeEvent end, uint32_t count) {
     for (uint32_t i = 0; i < count; ++i) {
@@ -125,7 +126,7 @@ void Nodes::Propose(uint32_t daemon) {
     if (store != own && random.Percent(30)) continue;
     stores_[store].revision = std::max(stores_[store].revision, version);
     const SyncPolicy here = store == own || random.Percent(50) ? policy : Draw(version);
-    world_.Say("version %llu (content %llu) is put into store %u by way of daemon %u", static_cast<unsigned long long>(version),
+    world_.Say("version %llu (%llu) is put into store %u by way of daemon %u", static_cast<unsigned long long>(version),
                static_cast<unsigned long long>(here.content_hash % 9973), store, daemon);
     Put(store, here);
   }

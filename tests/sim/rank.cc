@@ -8,6 +8,13 @@ namespace {
 
 unsigned long long Number(uint64_t value) { return value; }
 
+// The content as a short number.
+template <typename Integer>
+std::string Told(Integer version, Integer content_hash) {
+  if (version == 0 && content_hash == 0) return "nothing";
+  return "version " + std::to_string(version) + " (" + std::to_string(content_hash % 9973) + ")";
+}
+
 // Tensor i is in bucket i, or in the last.
 bool InBucket(uint32_t tensor, uint32_t bucket, uint32_t buckets) {
   return tensor == bucket || (bucket + 1 == buckets && tensor > bucket);
@@ -88,18 +95,20 @@ Gradient Rank::Contribute() {
 
 // The policy's part of the ballot travels in two fields that nothing here uses.
 void Rank::IssueBallot(uint32_t channel, Ballot ballot) {
-  PolicyStage::Ticket ticket = stage_.Vote();
+  const PolicyStage::Ticket ticket = stage_.Vote();
   if (traits_.votes_again && world_.random().Percent(30)) {
     Poll();
-    ticket = stage_.Vote();
+    (void)stage_.Vote();
   }
   ballot.parity = ticket.version;
   ballot.headroom = ticket.content_hash;
   ++world_.book().coverage.votes;
-  world_.Say("rank %u, window %llu, round %lld: votes for version %lld (content %lld), micro-steps %lld%s%s", rank_,
-             Number(window()), static_cast<long long>(ballot.round), static_cast<long long>(ticket.version),
-             static_cast<long long>(ticket.content_hash % 9973), static_cast<long long>(ballot.micro_steps),
-             ballot.contributes ? ", contributes" : "", ballot.closes ? ", closes" : "");
+  if (world_.telling()) {
+    world_.Say("rank %u, window %llu, round %llu: votes for %s; %llu micro-steps%s%s", rank_, Number(window()),
+               Number(static_cast<uint64_t>(ballot.round)), Told(ticket.version, ticket.content_hash).c_str(),
+               Number(static_cast<uint64_t>(ballot.micro_steps)), ballot.contributes ? ", contributes" : "",
+               ballot.closes ? ", closes" : "");
+  }
   ballot_ticket_ = world_.collectives().Issue(rank_, channel, Kind::kBallot, 0, {ballot.Encode(), {}});
 }
 
@@ -108,9 +117,12 @@ BallotResult Rank::ReadBallot(uint32_t channel) {
   stage_.Read({result.min().parity, result.min().headroom}, {result.max().parity, result.max().headroom});
   ++world_.book().coverage.rounds;
   world_.book().coverage.split_votes += result.min().parity != result.max().parity;
-  world_.Say("rank %u, window %llu: reads versions %lld to %lld%s", rank_, Number(window()),
-             static_cast<long long>(result.min().parity), static_cast<long long>(result.max().parity),
-             result.min().headroom != result.max().headroom ? ", contents differ" : "");
+  if (world_.telling()) {
+    const std::string low = Told(result.min().parity, result.min().headroom);
+    const std::string high = Told(result.max().parity, result.max().headroom);
+    world_.Say("rank %u, window %llu: reads %s%s%s", rank_, Number(window()), low.c_str(), low == high ? " of all" : " to ",
+               low == high ? "" : high.c_str());
+  }
   return result;
 }
 
@@ -191,18 +203,20 @@ void Rank::Poll() {
       stage_.Reject(obstacle);
       ++coverage.rejections;
     }
-    world_.Say("rank %u, window %llu: %s version %llu (content %llu)", rank_, Number(window()),
-               obstacle == PolicyRejection::kNone ? "accepts" : "rejects", Number(policy.version),
-               Number(policy.content_hash % 9973));
+    if (world_.telling()) {
+      world_.Say("rank %u, window %llu: %s %s", rank_, Number(window()),
+                 obstacle == PolicyRejection::kNone ? "accepts" : "rejects", Told(policy.version, policy.content_hash).c_str());
+    }
   }
 }
 
 void Rank::WindowClosed() {
   reductions_ = 0;
+  const uint64_t before = stage_.in_force().version;
   if (stage_.WindowClosed(window(), s_.ranks == 1)) {
+    world_.book().Adopted(rank_, window(), before, stage_.in_force());
     settings_ = SettingsOf(stage_.in_force(), s_);
     if (!engine_.Configure(ConfigFor(settings_))) world_.book().Fail("refused", "a mode cannot change between windows");
-    ++world_.book().coverage.adoptions;
     world_.Say("rank %u, window %llu: version %llu comes into force: %s, %u buckets, wire %u", rank_, Number(window()),
                Number(stage_.in_force().version), settings_.every_micro_step ? "every_micro_step" : "window", settings_.buckets,
                static_cast<uint32_t>(settings_.wire));
@@ -216,10 +230,12 @@ void Rank::GoRogue() {
   if (s_.rogue == Rogue::kMode) {
     settings_.every_micro_step = !settings_.every_micro_step;
     (void)engine_.Configure(ConfigFor(settings_));
-  } else {
+  } else if (s_.rogue == Rogue::kWindow) {
     engine_.LateReduced();
     WindowCounts counts;
     (void)engine_.Close(&counts);
+  } else {
+    SkipRound();
   }
 }
 

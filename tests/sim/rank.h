@@ -37,6 +37,8 @@ class Rank {
 
  protected:
   virtual void Move() = 0;
+  // Its next ballot tells a round too many.
+  virtual void SkipRound() = 0;
 
   // The next action, after some time.
   void Pause(uint32_t most);

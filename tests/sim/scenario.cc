@@ -14,13 +14,14 @@ void DrawJob(Random& random, Scenario* s) {
   s->path = random.Percent(50) ? Path::kSession : Path::kLedger;
   s->ranks = random.Percent(50) ? random.Between(1, 3) : random.Between(1, kMaxRanks);
   s->daemons = random.Between(1, std::min(s->ranks, kMaxDaemons));
-  s->iterations = random.Between(4, 10);
+  s->iterations = random.Percent(70) ? random.Between(4, 10) : random.Between(10, 24);
   s->accumulate = random.Between(1, 4);
   s->declared = random.Percent(80);
   s->variable = random.Percent(35);
   s->every_micro_step = random.Percent(30) && !(s->variable && s->path == Path::kLedger);
   s->cut_short_percent = random.Percent(50) ? 0 : random.Between(10, 60);
   s->proposals = random.Percent(5) ? 0 : random.Between(1, 6);
+  s->proposed_before = random.Percent(30);
 }
 
 void DrawRanks(Random& random, Scenario* s) {
@@ -68,7 +69,7 @@ void DrawJobFaults(Random& random, Scenario* s) {
     t.stops_for = random.Percent(50) ? kDeadline / 2 : 3 * kDeadline;
   }
   if (!random.Percent(6)) return;
-  s->rogue = random.Percent(50) ? Rogue::kMode : Rogue::kWindow;
+  s->rogue = static_cast<Rogue>(random.Between(1, 3));
   s->rogue_rank = random.Below(s->ranks);
   s->rogue_iteration = random.Below(s->iterations - 1);
   // Where a window is one micro-step the modes are the same but in name, and an empty window tells nothing.
@@ -113,7 +114,8 @@ Scenario MakeScenario(uint64_t seed) {
 
 std::string Describe(const Scenario& s) {
   constexpr const char* kSharing[] = {"one store", "two stores", "a store on each node"};
-  constexpr const char* kRogue[] = {"", ", a rank changes its mode by itself", ", a rank counts a window of its own"};
+  constexpr const char* kRogue[] = {"", ", a rank changes its mode by itself", ", a rank counts a window of its own",
+                                    ", a rank counts a round of its own"};
   char text[512];
   std::snprintf(
       text, sizeof(text),

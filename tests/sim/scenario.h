@@ -30,6 +30,7 @@ enum class Rogue : uint8_t {
   kNone,
   kMode,    // changes its mode by itself
   kWindow,  // counts a window that nobody else has
+  kRound,   // counts a round that nobody else has
 };
 
 struct RankTraits {
@@ -57,6 +58,7 @@ struct Scenario {
   bool every_micro_step = false;
   uint32_t cut_short_percent = 0;
   uint32_t proposals = 0;
+  bool proposed_before = false;  // the stores hold a policy when the job begins
   // Percent of chances that are taken, or counts over the run.
   uint32_t frame_loss_percent = 0;
   uint32_t frame_copy_percent = 0;

@@ -15,6 +15,7 @@ class SessionRank : public Rank {
   enum class At : uint8_t { kLoop, kGradient, kLaunch, kEnd, kAwaitBallot, kLateLaunch, kAwaitBuckets, kToTheEnd, kClose };
 
   void Move() override;
+  void SkipRound() override { ++window_.rounds; }
   void Loop();
   void BeginMicroStep(uint32_t planned);
   void Gradient();

@@ -1,9 +1,11 @@
 // policy_sim: runs seeds until one breaks an invariant, and then prints its scenario and its schedule.
 //
 //   policy_sim [--first=1] [--seeds=100000]   exit status 1: a seed broke something
+//              [--shortest=N]                 of the first N such seeds, prints the one with the shortest schedule
 //   policy_sim --show=SEED                    the schedule of one seed, broken or not
 //   policy_sim --exhaustive                   every schedule of small jobs
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +23,7 @@ struct Flags {
   uint64_t first = 1;
   uint64_t seeds = 100'000;
   uint64_t show = 0;
+  uint64_t shortest = 1;
   bool exhaustive = false;
 };
 
@@ -36,12 +39,13 @@ bool Parse(int argc, char** argv, Flags* flags) {
       flags->exhaustive = true;
       continue;
     }
-    uint64_t* const to = name == "--first"   ? &flags->first
-                         : name == "--seeds" ? &flags->seeds
-                         : name == "--show"  ? &flags->show
-                                             : nullptr;
+    uint64_t* const to = name == "--first"      ? &flags->first
+                         : name == "--seeds"    ? &flags->seeds
+                         : name == "--shortest" ? &flags->shortest
+                         : name == "--show"     ? &flags->show
+                                                : nullptr;
     if (to == nullptr || *value == '\0' || *end != '\0') {
-      std::fprintf(stderr, "policy_sim: %s: give --first=N, --seeds=N, --show=SEED or --exhaustive\n", argv[i]);
+      std::fprintf(stderr, "policy_sim: %s: give --first=N, --seeds=N, --shortest=N, --show=SEED or --exhaustive\n", argv[i]);
       return false;
     }
     *to = number;
@@ -85,15 +89,28 @@ void Print(const Coverage& c) {
   for (const auto& [name, count] : rows) std::printf("  %-38s %12llu\n", name, static_cast<unsigned long long>(count));
 }
 
+// Seeds after the first broken one that are looked at for a shorter schedule.
+constexpr uint64_t kLookAhead = 2'000;
+
 int RunSeeds(const Flags& flags) {
   const double from = Seconds();
   Coverage coverage;
-  for (uint64_t seed = flags.first; seed < flags.first + flags.seeds; ++seed) {
+  std::vector<std::string> shortest;
+  uint64_t found = 0, shortest_seed = 0;
+  uint64_t end = flags.first + flags.seeds;
+  for (uint64_t seed = flags.first; seed < end && found < flags.shortest; ++seed) {
     const Outcomes outcomes = RunSeed(seed, nullptr);
     coverage.Add(outcomes.coverage);
     if (outcomes.violation.invariant.empty()) continue;
     std::vector<std::string> schedule;
-    Print(seed, RunSeed(seed, &schedule).violation, schedule);
+    (void)RunSeed(seed, &schedule);
+    if (found++ == 0) end = std::min(end, seed + kLookAhead);
+    if (found > 1 && schedule.size() >= shortest.size()) continue;
+    shortest = std::move(schedule);
+    shortest_seed = seed;
+  }
+  if (found > 0) {
+    Print(shortest_seed, RunSeed(shortest_seed, nullptr).violation, shortest);
     return 1;
   }
   const double took = Seconds() - from;

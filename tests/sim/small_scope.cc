@@ -111,7 +111,7 @@ class Replay {
       Say("window " + std::to_string(window + 1) + ": rank " + std::to_string(rank) + " is under version " +
           std::to_string(stages_[rank].in_force().version));
     }
-    if (stages_[rank].in_force().version < before) Break("version-went-back");
+    if (adopted && stages_[rank].in_force().version <= before) Break("version-not-above");
   }
 
   void Compare(uint32_t window) {
