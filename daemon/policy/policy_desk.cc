@@ -38,9 +38,7 @@ v1::ProposedPolicy ToProposed(int64_t version, const store::v1::StoredPolicy& st
 }  // namespace
 
 PolicyDesk::PolicyDesk(Store* store, const Clock* clock, std::string node_name)
-    : store_(store), clock_(clock), node_name_(std::move(node_name)) {
-  Refresh();
-}
+    : store_(store), clock_(clock), node_name_(std::move(node_name)) {}
 
 void PolicyDesk::Refresh() {
   Policies policies;

@@ -40,10 +40,10 @@ struct Proposal {
 
 class PolicyDesk final : public PolicySource {
  public:
-  // Neither pointer is owned; both outlive this. Takes what the store knows by now; Refresh takes the rest.
+  // Neither pointer is owned; both outlive this. It knows nothing before the first Refresh.
   PolicyDesk(Store* store, const Clock* clock, std::string node_name);
 
-  // The store's copy has changed.
+  // Takes what the store knows; whenever its copy has changed.
   void Refresh();
 
   uint64_t generation() const override { return generation_.load(std::memory_order_acquire); }
