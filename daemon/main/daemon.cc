@@ -8,6 +8,8 @@
 #include "daemon/metrics/metrics_server.h"
 #include "daemon/node/clock.h"
 #include "daemon/node/rejection.h"
+#include "daemon/policy/policy_desk.h"
+#include "daemon/store/memory_store.h"
 
 namespace gradgate {
 namespace {
@@ -18,7 +20,8 @@ void LogToStderr(absl::string_view line) { std::fprintf(stderr, "gradgated: %s\n
 
 class WiredDaemon final : public Daemon {
  public:
-  explicit WiredDaemon(const DaemonOptions& options) : options_(options), registry_(options.registry, &clock_) {}
+  explicit WiredDaemon(const DaemonOptions& options)
+      : options_(options), registry_(options.registry, &clock_), desk_(&store_, &clock_, options.rpc.node_name) {}
   ~WiredDaemon() override { ShutDown(); }
 
   absl::Status Listen();
@@ -30,6 +33,8 @@ class WiredDaemon final : public Daemon {
   SystemClock clock_;
   RejectionCounts rejections_;
   Registry registry_;
+  MemoryStore store_;
+  PolicyDesk desk_;
   std::unique_ptr<ShimListener> listener_;
   std::unique_ptr<RpcServer> rpc_;
   std::unique_ptr<MetricsServer> metrics_;
@@ -44,11 +49,13 @@ absl::Status WiredDaemon::Listen() {
   ListenerCallbacks callbacks;
   callbacks.changed = [this] { rpc_->WakeWatchers(); };
   callbacks.log = LogToStderr;
-  auto listener = ShimListener::Create(options_.listener, &clock_, &registry_, &rejections_, std::move(callbacks));
+  store_.OnChange([this](const std::vector<std::string>&) { desk_.Refresh(); });
+  desk_.Refresh();
+  auto listener = ShimListener::Create(options_.listener, &clock_, &registry_, &rejections_, std::move(callbacks), &desk_);
   if (!listener.ok()) return listener.status();
   listener_ = *std::move(listener);
 
-  auto rpc = RpcServer::Start(options_.rpc, &registry_);
+  auto rpc = RpcServer::Start(options_.rpc, &registry_, &desk_);
   if (!rpc.ok()) return rpc.status();
   rpc_ = *std::move(rpc);
 

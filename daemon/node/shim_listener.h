@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "daemon/node/clock.h"
 #include "daemon/node/descriptor_bin.h"
+#include "daemon/node/policy_source.h"
 #include "daemon/node/registry.h"
 #include "daemon/node/rejection.h"
 #include "daemon/node/shim_client.h"
@@ -48,10 +49,11 @@ struct ListenerCallbacks {
 
 class ShimListener {
  public:
-  // Binds the socket (mode 0666). Neither pointer is owned; both outlive this. Errors as ListeningSocket::Listen.
+  // Binds the socket (mode 0666). No pointer is owned; all outlive this. `policies` may be null: none are offered. Errors as
+  // ListeningSocket::Listen.
   static absl::StatusOr<std::unique_ptr<ShimListener>> Create(const ListenerOptions& options, const Clock* clock,
                                                               Registry* registry, RejectionCounts* rejections,
-                                                              ListenerCallbacks callbacks);
+                                                              ListenerCallbacks callbacks, const PolicySource* policies = nullptr);
   ShimListener(const ShimListener&) = delete;
   ShimListener& operator=(const ShimListener&) = delete;
   ~ShimListener();
@@ -64,7 +66,7 @@ class ShimListener {
   using Clients = std::map<uint64_t, ShimClient>;
 
   ShimListener(ListeningSocket socket, const ListenerOptions& options, const Clock* clock, Registry* registry,
-               RejectionCounts* rejections, ListenerCallbacks callbacks);
+               RejectionCounts* rejections, ListenerCallbacks callbacks, const PolicySource* policies);
   absl::Status SetUp();
 
   int Wait(epoll_event* events, int max_count);
@@ -73,6 +75,8 @@ class ShimListener {
   absl::Status CheckLimits(uint32_t user_id) const;
   void PauseAccepting(bool pause);
   void Tick();
+  void OfferPolicies();
+  bool OfferPolicy(ShimClient& client);
   void HandleReadable(uint64_t id);
   // Returns false when the client is to be dropped.
   bool HandlePacket(uint64_t id, ShimClient& client, Packet& packet);
@@ -87,6 +91,7 @@ class ShimListener {
   Registry* const registry_;
   RejectionCounts* const rejections_;
   const ListenerCallbacks callbacks_;
+  const PolicySource* const policies_;
 
   ListeningSocket socket_;
   UniqueFd epoll_;
@@ -100,6 +105,7 @@ class ShimListener {
   int log_budget_;
   absl::Time log_refill_ = absl::InfinitePast();
   uint64_t told_generation_ = 0;
+  uint64_t offered_generation_ = 0;
 };
 
 }  // namespace gradgate

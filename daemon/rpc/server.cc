@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/node/socket_file.h"
+#include "daemon/rpc/policy_service.h"
 #include "daemon/rpc/stats_service.h"
 #include "daemon/rpc/window_watch.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -33,10 +34,12 @@ uint64_t RandomKey() {
 
 class GrpcRpcServer final : public RpcServer {
  public:
-  GrpcRpcServer(const RpcOptions& options, Registry* registry)
+  GrpcRpcServer(const RpcOptions& options, Registry* registry, PolicyDesk* desk)
       : socket_path_(options.socket_path),
         hub_(registry, options.max_watchers),
-        service_(registry, &hub_, PageTokens(RandomKey())) {}
+        service_(registry, &hub_, PageTokens(RandomKey())),
+        policy_reader_(registry, desk, options.node_name),
+        policy_service_(&policy_reader_, desk, options.max_watchers) {}
   ~GrpcRpcServer() override { ShutDown(absl::ZeroDuration()); }
 
   absl::Status Listen(const RpcOptions& options);
@@ -50,6 +53,8 @@ class GrpcRpcServer final : public RpcServer {
   ino_t socket_inode_ = 0;
   WatchHub hub_;
   StatsService service_;
+  PolicyReader policy_reader_;
+  PolicyService policy_service_;
   std::unique_ptr<grpc::Server> server_;
   int tcp_port_ = 0;
 };
@@ -65,6 +70,7 @@ absl::Status GrpcRpcServer::Listen(const RpcOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.RegisterService(&service_);
+  builder.RegisterService(&policy_service_);
   builder.AddListeningPort(absl::StrCat("unix:", birth_path), grpc::InsecureServerCredentials());
   if (!options.tcp_listen.empty()) {
     absl::StatusOr<HostPort> address = ParseHostPort(options.tcp_listen);
@@ -86,7 +92,9 @@ absl::Status GrpcRpcServer::Listen(const RpcOptions& options) {
     return absl::UnavailableError(absl::StrCat("cannot put the socket at ", socket_path_, ": ", std::strerror(errno)));
   }
   socket_inode_ = file.st_ino;
-  server_->GetHealthCheckService()->SetServingStatus(v1::SyncStatsService::service_full_name(), true);
+  for (const char* service : {v1::SyncStatsService::service_full_name(), v1::PolicyService::service_full_name()}) {
+    server_->GetHealthCheckService()->SetServingStatus(service, true);
+  }
   return absl::OkStatus();
 }
 
@@ -94,6 +102,7 @@ void GrpcRpcServer::ShutDown(absl::Duration grace) {
   if (!server_) return;
   server_->GetHealthCheckService()->Shutdown();
   hub_.ShutDown();
+  policy_service_.ShutDown();
   server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace));
   server_.reset();
   struct stat file;
@@ -102,10 +111,11 @@ void GrpcRpcServer::ShutDown(absl::Duration grace) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcOptions& options, Registry* registry) {
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcOptions& options, Registry* registry,
+                                                             PolicyDesk* desk) {
   grpc::EnableDefaultHealthCheckService(true);
   if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  auto server = std::make_unique<GrpcRpcServer>(options, registry);
+  auto server = std::make_unique<GrpcRpcServer>(options, registry, desk);
   if (absl::Status s = server->Listen(options); !s.ok()) return s;
   return server;
 }

@@ -34,6 +34,9 @@ struct SyncPolicy {
   Enforcement enforcement = Enforcement::kUnspecified;
 };
 
+// Whether this shim knows every value of it; if not, no rank of this version can carry it out.
+bool KnownPolicy(const SyncPolicy& policy);
+
 class PolicyStage {
  public:
   // What a rank says in a ballot; zeros: it has nothing staged.
@@ -61,6 +64,8 @@ class PolicyStage {
   // version 0: none.
   const SyncPolicy& unvetted() const { return unvetted_; }
   const SyncPolicy& staged() const { return staged_; }
+  // Of what is accepted and not in force; 0: none.
+  uint64_t waiting_version() const { return accepted_.version != 0 ? accepted_.version : staged_.version; }
   uint64_t rejected_version() const { return rejected_version_; }
   PolicyRejection rejection() const { return rejection_; }
 
