@@ -63,9 +63,8 @@ MUTANTS = (
     Mutant("accepted_waits", "what is accepted waits for the next ballot", STAGE, "accepted_ = unvetted_;", "staged_ = unvetted_;"),
     Mutant("vote_stands", "a vote stands until it is read", STAGE, " && !vote_unread_", ""),
     Mutant("agreed_stays", "what was agreed is not replaced before it takes effect", STAGE, " && !agreed_)", ")"),
-    Mutant("next_window", "what was agreed takes effect with the next window", STAGE, "  agreed_ |= staged_", "  in_force_ = staged_;\n  agreed_ |= staged_"),
     Mutant(
-        "next_window_if_agreed",
+        "next_window",
         "what was agreed takes effect with the next window, not inside this one",
         STAGE,
         "min.content_hash == max.content_hash;\n",
@@ -90,13 +89,11 @@ MUTANTS = (
     Mutant("late", "an open window that holds unreduced gradients is reduced before the step", ENGINE, "pending_ > 0 ? Action::kReduceLate : Action::kProceed", "Action::kProceed"),
     Mutant("empty_late", "a rank that brought nothing takes part late", ENGINE, "      return {Action::kReduceLate, Refusal::kNone};\n    case State::kOpen:", "      return {Action::kProceed, Refusal::kNone};\n    case State::kOpen:"),
     Mutant("pending", "a micro-step that did not reduce leaves its window pending", ENGINE_H, "    ++pending_;\n", ""),
-    Mutant("reduced_late", "a late reduction leaves nothing pending", ENGINE, "  pending_ = 0;\n  closing_ = false;\n  counts_.last", "  closing_ = false;\n  counts_.last"),
     Mutant("not_reduced", "a boundary in which nothing was reduced leaves its window pending", ENGINE_H, "void NotReduced() { reducing_ = reducing_ && state_ != State::kInMicroStep; }", "void NotReduced() {}"),
     # What a session and a ledger must do with them: replacements in the simulated ones.
     Mutant("others_rounds", "a rank that has closed takes part until all have", SESSION, "if (!window_.all_closed) {", "if (window_.rounds == 0) {"),
     Mutant("pairs", "a rank without a contribution issues the buckets of those that have one", SESSION, "if (!result.any_contributes()) return FinishRound();", "if (!contributes_) return FinishRound();"),
-    Mutant("closed_is_closed", "a window that this rank would not step is over for its policy too", SESSION, "  WindowClosed();\n", "  if (!refuses) return WindowClosed(), Pause(6);\n"),
-    Mutant("empty_ballot", "a ballot on a window that nobody brought data to closes none", LEDGER, "    NextIteration();\n    return Pause(4);", "    if (rank_ == 0) (void)stage_.WindowClosed(window(), false);\n    NextIteration();\n    return Pause(4);"),
+    Mutant("closed_is_closed", "a window that this rank alone would not step is over for its policy too", RANK, "= stage_.WindowClosed(", "= !refused_alone_ && stage_.WindowClosed("),
     Mutant("equal_framework", "where ranks bring different numbers, a framework takes no policy that reduces in every micro-step", RANK, "s_.path == Path::kLedger && s_.variable", "false"),
 )
 
@@ -116,6 +113,14 @@ EQUIVALENT = (
         STAGE,
         ", unvetted_.version, rejected_version_}",
         ", unvetted_.version}",
+    ),
+    Mutant(
+        "reduced_late",
+        "a late reduction leaves nothing pending: what it left would be met in an open window alone, which has something pending of its own, "
+        "or has reduced since and forgotten it",
+        ENGINE,
+        "  pending_ = 0;\n  closing_ = false;\n  counts_.last",
+        "  closing_ = false;\n  counts_.last",
     ),
 )
 

@@ -93,15 +93,14 @@ Gradient Rank::Contribute() {
   return brought;
 }
 
-// The policy's part of the ballot travels in two fields that nothing here uses.
 void Rank::IssueBallot(uint32_t channel, Ballot ballot) {
   const PolicyStage::Ticket ticket = stage_.Vote();
   if (traits_.votes_again && world_.random().Percent(30)) {
     Poll();
     (void)stage_.Vote();
   }
-  ballot.parity = ticket.version;
-  ballot.headroom = ticket.content_hash;
+  ballot.policy = ticket.version;
+  ballot.policy_hash = ticket.content_hash;
   ++world_.book().coverage.votes;
   if (world_.telling()) {
     world_.Say("rank %u, window %llu, round %llu: votes for %s; %llu micro-steps%s%s", rank_, Number(window()),
@@ -114,12 +113,12 @@ void Rank::IssueBallot(uint32_t channel, Ballot ballot) {
 
 BallotResult Rank::ReadBallot(uint32_t channel) {
   const BallotResult result(world_.collectives().result(channel, ballot_ticket_).words);
-  stage_.Read({result.min().parity, result.min().headroom}, {result.max().parity, result.max().headroom});
+  stage_.Read({result.min().policy, result.min().policy_hash}, {result.max().policy, result.max().policy_hash});
   ++world_.book().coverage.rounds;
-  world_.book().coverage.split_votes += result.min().parity != result.max().parity;
+  world_.book().coverage.split_votes += result.min().policy != result.max().policy;
   if (world_.telling()) {
-    const std::string low = Told(result.min().parity, result.min().headroom);
-    const std::string high = Told(result.max().parity, result.max().headroom);
+    const std::string low = Told(result.min().policy, result.min().policy_hash);
+    const std::string high = Told(result.max().policy, result.max().policy_hash);
     world_.Say("rank %u, window %llu: reads %s%s%s", rank_, Number(window()), low.c_str(), low == high ? " of all" : " to ",
                low == high ? "" : high.c_str());
   }
@@ -213,7 +212,9 @@ void Rank::Poll() {
 void Rank::WindowClosed() {
   reductions_ = 0;
   const uint64_t before = stage_.in_force().version;
-  if (stage_.WindowClosed(window(), s_.ranks == 1)) {
+  const bool adopted = stage_.WindowClosed(window(), s_.ranks == 1);
+  refused_alone_ = false;
+  if (adopted) {
     world_.book().Adopted(rank_, window(), before, stage_.in_force());
     settings_ = SettingsOf(stage_.in_force(), s_);
     if (!engine_.Configure(ConfigFor(settings_))) world_.book().Fail("refused", "a mode cannot change between windows");

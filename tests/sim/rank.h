@@ -74,8 +74,9 @@ class Rank {
   PolicyStage stage_;
   Settings settings_;
   uint32_t iteration_ = 0;
-  uint32_t micro_steps_ = 0;  // ended ones of this iteration
-  uint32_t reductions_ = 0;   // of the open window
+  uint32_t micro_steps_ = 0;    // ended ones of this iteration
+  uint32_t reductions_ = 0;     // of the open window
+  bool refused_alone_ = false;  // what it was closed for: this rank does not step, others do
   uint32_t bucket_next_ = 0;
   uint32_t ballot_ticket_ = 0;
   Gradient gradient_{};

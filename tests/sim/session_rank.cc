@@ -140,9 +140,11 @@ void SessionRank::Close() {
   const uint32_t asked = settings_.every_micro_step ? window_.max_micro_steps : window_.max_micro_steps > 0 ? 1 : 0;
   world_.book().Reduced(rank_, closed, reductions_, asked);
   // What a rank alone may refuse, such as a flush that others did not ask for, is its step; the window is over all the same.
-  const bool refuses = world_.random().Percent(2);
-  world_.book().coverage.refused_alone += refuses;
-  if (window_.max_micro_steps > 0 && !refuses) world_.book().Stepping(rank_, closed, gradient_);
+  refused_alone_ = world_.random().Percent(2);
+  world_.book().coverage.refused_alone += refused_alone_;
+  if (refused_alone_)
+    world_.Say("rank %u, window %llu: refuses to step, alone", rank_, static_cast<unsigned long long>(closed));
+  if (window_.max_micro_steps > 0 && !refused_alone_) world_.book().Stepping(rank_, closed, gradient_);
   WindowCounts counts;
   (void)Granted(engine_.Close(&counts));
   gradient_ = {};

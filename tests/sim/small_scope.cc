@@ -83,7 +83,7 @@ class Replay {
       if (telling_)
         Say("window " + std::to_string(window) + ": rank " + std::to_string(rank) + " votes for version " +
             std::to_string(ticket.version));
-      const auto words = Ballot{.parity = ticket.version, .headroom = ticket.content_hash}.Encode();
+      const auto words = Ballot{.policy = ticket.version, .policy_hash = ticket.content_hash}.Encode();
       for (uint32_t i = 0; i < Ballot::kWords; ++i) reduced[i] = rank == 0 ? words[i] : std::max(reduced[i], words[i]);
     }
     Arrive(window);
@@ -94,12 +94,12 @@ class Replay {
     const BallotResult result{std::span<const int64_t, Ballot::kWords>(reduced)};
     for (uint32_t rank = 0; rank < scope_.ranks; ++rank) {
       const SyncPolicy before = stages_[rank].in_force();
-      stages_[rank].Read({result.min().parity, result.min().headroom}, {result.max().parity, result.max().headroom});
+      stages_[rank].Read({result.min().policy, result.min().policy_hash}, {result.max().policy, result.max().policy_hash});
       if (!Same(before, stages_[rank].in_force())) Break("effect-inside-window");
     }
     if (telling_) {
-      Say("window " + std::to_string(window) + ": all read versions " + std::to_string(result.min().parity) + " to " +
-          std::to_string(result.max().parity));
+      Say("window " + std::to_string(window) + ": all read versions " + std::to_string(result.min().policy) + " to " +
+          std::to_string(result.max().policy));
     }
   }
 
