@@ -97,6 +97,17 @@ void Book::Inside(uint32_t rank, uint64_t window, const PolicyStage& stage, cons
        Where(rank, window) + ": " + Named(stage.in_force()) + " is in force, the window began under " + Named(w.policy));
 }
 
+void Book::Faulted(int64_t now) {
+  if (faulted_at_ < 0) faulted_at_ = now;
+}
+
+// Each rank goes on to where it needs the others, after a pause perhaps, and then waits once.
+void Book::Ended(uint32_t rank, int64_t now) {
+  if (faulted_at_ < 0 || now <= faulted_at_ + s_.horizon() + 2 * kDeadline) return;
+  Fail("stuck", "rank " + std::to_string(rank) + " ends " + std::to_string(now - faulted_at_) +
+                    " after the fault, its deadline is " + std::to_string(kDeadline));
+}
+
 void Book::Accepted(uint32_t rank, uint64_t window, const SyncPolicy& policy) {
   ++coverage.accepted;
   for (const Acceptance& a : acceptances_) {

@@ -11,7 +11,7 @@
 //   collectives            ranks pair collectives of different kinds or shapes (NCCL would hang)
 //   disagreement           ranks find each other in different windows, rounds or modes, and nobody caused that
 //   refused                an engine refuses what its loop may do
-//   stuck                  a wait ends at its deadline without a cause, or a rank never ends
+//   stuck                  a wait ends at its deadline without a cause, or a rank does not end by then where there is one
 //   silent                 a rank goes on although the job is broken
 
 #ifndef GRADGATE_TESTS_SIM_BOOK_H_
@@ -62,6 +62,9 @@ class Book {
   // `before` was in force until now.
   void Adopted(uint32_t rank, uint64_t window, uint64_t before, const SyncPolicy& policy);
   void Inside(uint32_t rank, uint64_t window, const PolicyStage& stage, const Settings& settings);
+  // A rank does what ends the job, or has ended with an error.
+  void Faulted(int64_t now);
+  void Ended(uint32_t rank, int64_t now);
   void Accepted(uint32_t rank, uint64_t window, const SyncPolicy& policy);
   void Contributed(uint64_t window, const Gradient& gradient);
   void Stepping(uint32_t rank, uint64_t window, const Gradient& gradient);
@@ -89,6 +92,7 @@ class Book {
 
   const Scenario& s_;
   Violation violation_;
+  int64_t faulted_at_ = -1;
   std::vector<Window> windows_;
   std::vector<Acceptance> acceptances_;
 };

@@ -70,31 +70,103 @@ MUTANTS = (
         "min.content_hash == max.content_hash;\n",
         "min.content_hash == max.content_hash;\n  if (agreed_) in_force_ = staged_;\n",
     ),
-    Mutant("agreed_once", "an agreement is used up by taking effect", STAGE, "  adopted_window_ = next_window;\n  agreed_ = false;", "  adopted_window_ = next_window;"),
-    Mutant("staged_once", "what is in force is staged no more", STAGE, "  in_force_ = staged_;\n  staged_ = SyncPolicy{};", "  in_force_ = staged_;"),
-    Mutant("accepted_once", "what is staged waits no more", STAGE, "    staged_ = accepted_;\n    accepted_ = SyncPolicy{};", "    staged_ = accepted_;"),
+    Mutant(
+        "agreed_once",
+        "an agreement is used up by taking effect",
+        STAGE,
+        "  adopted_window_ = next_window;\n  agreed_ = false;",
+        "  adopted_window_ = next_window;",
+    ),
+    Mutant(
+        "staged_once",
+        "what is in force is staged no more",
+        STAGE,
+        "  in_force_ = staged_;\n  staged_ = SyncPolicy{};",
+        "  in_force_ = staged_;",
+    ),
+    Mutant(
+        "accepted_once",
+        "what is staged waits no more",
+        STAGE,
+        "    staged_ = accepted_;\n    accepted_ = SyncPolicy{};",
+        "    staged_ = accepted_;",
+    ),
     Mutant("voted_for", "what was accepted is voted for", STAGE, "if (accepted_.version != 0 &&", "if (staged_.version == 0 &&"),
     Mutant("alone", "a rank alone agrees with itself", STAGE, "if (alone) {", "if (false) {"),
     # The ballot.
-    Mutant("negatives", "the second half of a ballot are negatives, so that their maximum is the minimum", BALLOT, "Negative(fields[i]);", "fields[i];"),
+    Mutant(
+        "negatives",
+        "the second half of a ballot are negatives, so that their maximum is the minimum",
+        BALLOT,
+        "Negative(fields[i]);",
+        "fields[i];",
+    ),
     Mutant("all_close", "a window is over when all ranks say so", BALLOT_H, "return min_.closes > 0;", "return max_.closes > 0;"),
     Mutant("any_contributes", "all reduce if one contributes", BALLOT_H, "return max_.contributes > 0;", "return min_.contributes > 0;"),
     Mutant("same_window", "ranks in different windows end the job", BALLOT_H, "min_.window != max_.window || ", ""),
     Mutant("same_round", "ranks in different rounds end the job", BALLOT_H, "min_.round != max_.round || ", ""),
     Mutant("same_mode", "ranks in different modes end the job", BALLOT_H, " || min_.mode != max_.mode", ""),
     # The frame.
-    Mutant("sound_content", "a content hash is that of the content", FRAMES, "if (policy.content_hash != PolicyContentHash(policy))", "if (false)"),
+    Mutant(
+        "sound_content",
+        "a content hash is that of the content",
+        FRAMES,
+        "if (policy.content_hash != PolicyContentHash(policy))",
+        "if (false)",
+    ),
     Mutant("signed_version", "a version fits the ballot's signed numbers", FRAMES, " || policy.version >> 63 != 0", ""),
     # The window.
-    Mutant("late", "an open window that holds unreduced gradients is reduced before the step", ENGINE, "pending_ > 0 ? Action::kReduceLate : Action::kProceed", "Action::kProceed"),
-    Mutant("empty_late", "a rank that brought nothing takes part late", ENGINE, "      return {Action::kReduceLate, Refusal::kNone};\n    case State::kOpen:", "      return {Action::kProceed, Refusal::kNone};\n    case State::kOpen:"),
+    Mutant(
+        "late",
+        "an open window that holds unreduced gradients is reduced before the step",
+        ENGINE,
+        "pending_ > 0 ? Action::kReduceLate : Action::kProceed",
+        "Action::kProceed",
+    ),
+    Mutant(
+        "empty_late",
+        "a rank that brought nothing takes part late",
+        ENGINE,
+        "      return {Action::kReduceLate, Refusal::kNone};\n    case State::kOpen:",
+        "      return {Action::kProceed, Refusal::kNone};\n    case State::kOpen:",
+    ),
     Mutant("pending", "a micro-step that did not reduce leaves its window pending", ENGINE_H, "    ++pending_;\n", ""),
-    Mutant("not_reduced", "a boundary in which nothing was reduced leaves its window pending", ENGINE_H, "void NotReduced() { reducing_ = reducing_ && state_ != State::kInMicroStep; }", "void NotReduced() {}"),
+    Mutant(
+        "not_reduced",
+        "a boundary in which nothing was reduced leaves its window pending",
+        ENGINE_H,
+        "void NotReduced() { reducing_ = reducing_ && state_ != State::kInMicroStep; }",
+        "void NotReduced() {}",
+    ),
     # What a session and a ledger must do with them: replacements in the simulated ones.
-    Mutant("others_rounds", "a rank that has closed takes part until all have", SESSION, "if (!window_.all_closed) {", "if (window_.rounds == 0) {"),
-    Mutant("pairs", "a rank without a contribution issues the buckets of those that have one", SESSION, "if (!result.any_contributes()) return FinishRound();", "if (!contributes_) return FinishRound();"),
-    Mutant("closed_is_closed", "a window that this rank alone would not step is over for its policy too", RANK, "= stage_.WindowClosed(", "= !refused_alone_ && stage_.WindowClosed("),
-    Mutant("equal_framework", "where ranks bring different numbers, a framework takes no policy that reduces in every micro-step", RANK, "s_.path == Path::kLedger && s_.variable", "false"),
+    Mutant(
+        "others_rounds",
+        "a rank that has closed takes part until all have",
+        SESSION,
+        "if (!window_.all_closed) {",
+        "if (window_.rounds == 0) {",
+    ),
+    Mutant(
+        "pairs",
+        "a rank without a contribution issues the buckets of those that have one",
+        SESSION,
+        "if (!result.any_contributes()) return FinishRound();",
+        "if (!contributes_) return FinishRound();",
+    ),
+    Mutant(
+        "closed_is_closed",
+        "a window that this rank alone would not step is over for its policy too",
+        RANK,
+        "= stage_.WindowClosed(",
+        "= !refused_alone_ && stage_.WindowClosed(",
+    ),
+    Mutant(
+        "equal_framework",
+        "where ranks bring different numbers, a framework takes no policy that reduces in every micro-step",
+        RANK,
+        "s_.path == Path::kLedger && s_.variable",
+        "false",
+    ),
 )
 
 # Rules whose removal no schedule can show, and why.
@@ -116,8 +188,8 @@ EQUIVALENT = (
     ),
     Mutant(
         "reduced_late",
-        "a late reduction leaves nothing pending: what it left would be met in an open window alone, which has something pending of its own, "
-        "or has reduced since and forgotten it",
+        "a late reduction leaves nothing pending: what it left would be met in an open window alone, which has something pending of "
+        "its own, or has reduced since and forgotten it",
         ENGINE,
         "  pending_ = 0;\n  closing_ = false;\n  counts_.last",
         "  closing_ = false;\n  counts_.last",
@@ -138,7 +210,7 @@ class Build:
     def compile(self, name: str, includes: list[pathlib.Path], source: pathlib.Path, out: pathlib.Path) -> None:
         paths = [f"-I{path}" for path in includes]
         command = [self.compiler, *FLAGS, *paths, "-MMD", "-MF", f"{out}.d", "-c", str(source), "-o", str(out)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode:
             raise RuntimeError(f"{name} does not compile:\n{done.stderr}")
 
@@ -186,7 +258,7 @@ class Catch(NamedTuple):
 def run(program: pathlib.Path) -> Catch | None:
     """What the simulation has to say; None: it notices nothing."""
     command = [str(program), f"--seeds={SEEDS}", f"--shortest={SHORTEST}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode == 0:
         return None
     lines = done.stdout.rstrip("\n").split("\n")
@@ -215,7 +287,7 @@ def told(mutant: Mutant, catch: Catch | None, wrong: str, schedules: bool, markd
         return f"{mutant.name}: {wrong}"
     if catch is None:
         return f"{mutant.name}: as expected, nothing shows it: {mutant.rule}"
-    head = f"{mutant.name}: without \"{mutant.rule}\" seed {catch.seed} breaks {catch.invariant}: {catch.text}"
+    head = f'{mutant.name}: without "{mutant.rule}" seed {catch.seed} breaks {catch.invariant}: {catch.text}'
     return head + ("\n" + textwrap.indent(catch.schedule, "    ") if schedules else "")
 
 

@@ -45,6 +45,7 @@ void Rank::Act() {
   if (actions_ == traits_.stops_at) {
     ++world_.book().coverage.stops;
     world_.Say("rank %u stops for %lld", rank_, static_cast<long long>(traits_.stops_for));
+    if (traits_.stops_for > kDeadline) world_.book().Faulted(world_.now());
     return world_.Wake(rank_, world_.now() + traits_.stops_for);
   }
   if (traits_.polls_anywhere && world_.random().Percent(50)) Poll();
@@ -62,6 +63,7 @@ void Rank::Finish() {
 void Rank::Die() {
   ++world_.book().coverage.deaths;
   world_.Say("rank %u dies in window %llu", rank_, Number(window()));
+  world_.book().Faulted(world_.now());
   end_ = End::kDead;
   world_.collectives().Leave(rank_);
 }
@@ -70,6 +72,7 @@ void Rank::Fail(const char* invariant, const std::string& why) {
   const std::string where = "rank " + std::to_string(rank_) + ", window " + std::to_string(window()) + ": " + why;
   world_.Say("%s", where.c_str());
   if (!s_.job_fault()) world_.book().Fail(invariant, where);
+  if (traits_.stops_at == 0) world_.book().Ended(rank_, world_.now());
   engine_.Fail();
   end_ = End::kFailed;
   world_.collectives().Leave(rank_);
@@ -178,34 +181,42 @@ PolicyRejection Rank::Obstacle(const SyncPolicy& policy) const {
 
 void Rank::Poll() {
   Packet packet;
-  Coverage& coverage = world_.book().coverage;
+  link::PolicyFrame last{};
   while (world_.nodes().Take(rank_, &packet)) {
     if (traits_.old_shim) continue;
     const link::Incoming incoming = link::ReadPacket(packet.data.data(), packet.bytes);
     if (incoming.verdict == link::Verdict::kGarbage) {
-      ++coverage.garbage;
-      return world_.nodes().HangUp(rank_);
+      ++world_.book().coverage.garbage;
+      world_.nodes().HangUp(rank_);
+      break;
     }
     if (incoming.verdict != link::Verdict::kPolicy) continue;
-    const SyncPolicy policy = PolicyOf(incoming.policy);
-    ++coverage.offers;
-    if (!stage_.Offered(policy)) {
-      ++coverage.stale_offers;
-      continue;
-    }
-    const PolicyRejection obstacle = Obstacle(stage_.unvetted());
-    if (obstacle == PolicyRejection::kNone) {
-      stage_.Accept();
-      world_.book().Accepted(rank_, window(), policy);
-      coverage.accepted_inside += engine_.state() != WindowEngine::State::kIdle;
-    } else {
-      stage_.Reject(obstacle);
-      ++coverage.rejections;
-    }
-    if (world_.telling()) {
-      world_.Say("rank %u, window %llu: %s %s", rank_, Number(window()),
-                 obstacle == PolicyRejection::kNone ? "accepts" : "rejects", Told(policy.version, policy.content_hash).c_str());
-    }
+    if (last.version != 0 && !traits_.takes_last) Offer(last);
+    last = incoming.policy;
+  }
+  if (last.version != 0) Offer(last);
+}
+
+void Rank::Offer(const link::PolicyFrame& frame) {
+  Coverage& coverage = world_.book().coverage;
+  const SyncPolicy policy = PolicyOf(frame);
+  ++coverage.offers;
+  if (!stage_.Offered(policy)) {
+    ++coverage.stale_offers;
+    return;
+  }
+  const PolicyRejection obstacle = Obstacle(stage_.unvetted());
+  if (obstacle == PolicyRejection::kNone) {
+    stage_.Accept();
+    world_.book().Accepted(rank_, window(), policy);
+    coverage.accepted_inside += engine_.state() != WindowEngine::State::kIdle;
+  } else {
+    stage_.Reject(obstacle);
+    ++coverage.rejections;
+  }
+  if (world_.telling()) {
+    world_.Say("rank %u, window %llu: %s %s", rank_, Number(window()),
+               obstacle == PolicyRejection::kNone ? "accepts" : "rejects", Told(policy.version, policy.content_hash).c_str());
   }
 }
 
@@ -228,6 +239,7 @@ void Rank::WindowClosed() {
 
 void Rank::GoRogue() {
   world_.Say("rank %u, window %llu: goes its own way", rank_, Number(window()));
+  world_.book().Faulted(world_.now());
   if (s_.rogue == Rogue::kMode) {
     settings_.every_micro_step = !settings_.every_micro_step;
     (void)engine_.Configure(ConfigFor(settings_));

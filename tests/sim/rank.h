@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 
+#include "proto/link/frames.h"
 #include "shim/core/ballot.h"
 #include "shim/core/policy_stage.h"
 #include "shim/core/window_engine.h"
@@ -84,6 +85,7 @@ class Rank {
  private:
   WindowConfig ConfigFor(const Settings& settings) const;
   void Poll();
+  void Offer(const link::PolicyFrame& frame);
   PolicyRejection Obstacle(const SyncPolicy& policy) const;
   void Die();
 

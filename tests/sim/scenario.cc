@@ -34,6 +34,7 @@ void DrawRanks(Random& random, Scenario* s) {
     t.slowness = speeds_differ ? random.Between(1, 10) : 1;
     t.polls_anywhere = polls_anywhere && random.Percent(70);
     t.votes_again = votes_again && random.Percent(70);
+    t.takes_last = random.Percent(50);
     s->traits.push_back(t);
   }
   const auto one = [&]() -> RankTraits& { return s->traits[random.Below(s->ranks)]; };

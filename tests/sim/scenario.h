@@ -39,6 +39,7 @@ struct RankTraits {
   bool old_shim = false;        // knows no policy frames
   bool picky = false;           // cannot carry out fp16 on the wire
   bool polls_anywhere = false;  // takes frames at every action, not between windows alone
+  bool takes_last = false;      // of several frames that it finds, only the last
   bool votes_again = false;     // now and then encodes its ballot a second time before the first is read
   uint32_t dies_at = 0;         // action; 0: never
   uint32_t stops_at = 0;

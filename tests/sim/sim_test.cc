@@ -13,7 +13,7 @@ namespace {
 // GRADGATE_SIM_SEEDS lengthens the run; policy_sim --show=SEED prints a schedule.
 uint64_t SeedCount() {
   const char* count = std::getenv("GRADGATE_SIM_SEEDS");
-  return count != nullptr ? std::strtoull(count, nullptr, 10) : 8'000;
+  return count != nullptr ? std::strtoull(count, nullptr, 10) : 30'000;
 }
 
 std::string Printed(const std::vector<std::string>& lines) {
