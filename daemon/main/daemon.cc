@@ -33,8 +33,8 @@ class WiredDaemon final : public Daemon {
   SystemClock clock_;
   RejectionCounts rejections_;
   Registry registry_;
-  MemoryStore store_;
   PolicyDesk desk_;
+  MemoryStore store_;  // behind the desk, which it calls until it is gone
   std::unique_ptr<ShimListener> listener_;
   std::unique_ptr<RpcServer> rpc_;
   std::unique_ptr<MetricsServer> metrics_;
