@@ -6,6 +6,20 @@
 #include "tests/sim/world.h"
 
 namespace gradgate::sim {
+namespace {
+
+class ModelDesk final : public Desk {
+ public:
+  void Copied(const SyncPolicy& policy) override { policy_ = policy; }
+  link::PolicyFrame Offered() const override { return policy_.version == 0 ? link::PolicyFrame{} : FrameOf(policy_); }
+
+ private:
+  SyncPolicy policy_;
+};
+
+}  // namespace
+
+std::unique_ptr<Desk> MakeModelDesk() { return std::make_unique<ModelDesk>(); }
 
 link::PolicyFrame FrameOf(const SyncPolicy& policy) {
   link::PolicyFrame frame{};
@@ -30,9 +44,13 @@ SyncPolicy PolicyOf(const link::PolicyFrame& frame) {
           static_cast<Enforcement>(frame.enforcement)};
 }
 
-Nodes::Nodes(World& world, const Scenario& scenario) : world_(world), s_(scenario), daemons_(scenario.daemons) {
+Nodes::Nodes(World& world, const Scenario& scenario, DeskMaker desk_maker)
+    : world_(world), s_(scenario), desk_maker_(desk_maker), daemons_(scenario.daemons) {
   stores_.resize(s_.sharing == Sharing::kShared ? 1 : s_.sharing == Sharing::kSplit ? 2 : s_.daemons);
-  for (uint32_t i = 0; i < s_.daemons; ++i) daemons_[i].store = i % stores_.size();
+  for (uint32_t i = 0; i < s_.daemons; ++i) {
+    daemons_[i].store = i % stores_.size();
+    daemons_[i].desk = desk_maker_();
+  }
 }
 
 void Nodes::Plan() {
@@ -89,8 +107,7 @@ void Nodes::Handle(NodeEvent event, uint32_t who, uint64_t value) {
     case NodeEvent::kConnect:
       if (!daemons_[s_.traits[who].daemon].up || links_[who].connected) return;
       links_[who].connected = true;
-      if (const SyncPolicy& known = daemons_[s_.traits[who].daemon].known; known.version != 0) Send(who, known);
-      return;
+      return Send(who, daemons_[s_.traits[who].daemon].desk->Offered());
   }
 }
 
@@ -138,8 +155,8 @@ void Nodes::Watch(uint32_t daemon, uint64_t entry) {
   if (!Reaches(d) || entry <= d.seen) return;
   if (world_.random().Percent(50)) entry = store.entries.size();  // several changes in one
   d.seen = entry;
-  d.known = store.entries[entry - 1];
-  world_.Say("daemon %u sees version %llu", daemon, static_cast<unsigned long long>(d.known.version));
+  d.desk->Copied(store.entries[entry - 1]);
+  world_.Say("daemon %u sees version %llu", daemon, static_cast<unsigned long long>(store.entries[entry - 1].version));
   Offer(daemon);
 }
 
@@ -166,8 +183,9 @@ void Nodes::Up(uint32_t daemon) {
   if (d.up || d.dead) return;
   d.up = true;
   d.seen = d.seen > 0 && world_.random().Percent(70) ? world_.random().Below(static_cast<uint32_t>(d.seen) + 1) : 0;
-  d.known = d.seen > 0 ? stores_[d.store].entries[d.seen - 1] : SyncPolicy{};
-  world_.Say("daemon %u comes up knowing version %llu", daemon, static_cast<unsigned long long>(d.known.version));
+  d.desk = desk_maker_();
+  if (d.seen > 0) d.desk->Copied(stores_[d.store].entries[d.seen - 1]);
+  world_.Say("daemon %u comes up knowing version %llu", daemon, static_cast<unsigned long long>(d.desk->Offered().version));
   Resync(daemon);
   for (uint32_t rank = 0; rank < s_.ranks; ++rank) {
     if (s_.traits[rank].daemon == daemon)
@@ -176,24 +194,25 @@ void Nodes::Up(uint32_t daemon) {
 }
 
 void Nodes::Offer(uint32_t daemon) {
-  if (daemons_[daemon].known.version == 0) return;
+  const link::PolicyFrame frame = daemons_[daemon].desk->Offered();
   for (uint32_t rank = 0; rank < s_.ranks; ++rank) {
-    if (s_.traits[rank].daemon == daemon && links_[rank].connected) Send(rank, daemons_[daemon].known);
+    if (s_.traits[rank].daemon == daemon && links_[rank].connected) Send(rank, frame);
   }
 }
 
-void Nodes::Send(uint32_t rank, const SyncPolicy& policy) {
+void Nodes::Send(uint32_t rank, const link::PolicyFrame& frame) {
+  if (frame.version == 0) return;
   Random& random = world_.random();
   if (random.Percent(s_.frame_loss_percent)) {
-    world_.Say("the connection of rank %u breaks, version %llu is lost", rank, static_cast<unsigned long long>(policy.version));
+    world_.Say("the connection of rank %u breaks, version %llu is lost", rank, static_cast<unsigned long long>(frame.version));
     Drop(rank);
     world_.Queue(world_.now() + 1 + random.Below(60), NodeEvent::kConnect, rank, 0);
     return;
   }
-  if (random.Percent(s_.frame_forge_percent)) Forge(rank, policy);
+  if (random.Percent(s_.frame_forge_percent)) Forge(rank, frame);
   const uint32_t copies = 1 + (random.Percent(s_.frame_copy_percent) ? random.Between(1, 2) : 0);
-  for (uint32_t i = 0; i < copies; ++i) Push(rank, FrameOf(policy));
-  if (random.Percent(s_.frame_forge_percent)) Forge(rank, policy);
+  for (uint32_t i = 0; i < copies; ++i) Push(rank, frame);
+  if (random.Percent(s_.frame_forge_percent)) Forge(rank, frame);
 }
 
 // In the order in which they were sent.
@@ -208,18 +227,18 @@ void Nodes::Push(uint32_t rank, const link::PolicyFrame& frame) {
 }
 
 // What a hostile or a broken daemon says.
-void Nodes::Forge(uint32_t rank, const SyncPolicy& policy) {
+void Nodes::Forge(uint32_t rank, const link::PolicyFrame& sound) {
   Random& random = world_.random();
-  link::PolicyFrame frame = FrameOf(policy);
+  link::PolicyFrame frame = sound;
   switch (random.Below(6)) {
     case 0:  // the same version, another content
-      frame = FrameOf(Draw(policy.version));
+      frame = FrameOf(Draw(sound.version));
       break;
     case 1:  // older
-      frame = FrameOf(Draw(1 + random.Below(static_cast<uint32_t>(policy.version))));
+      frame = FrameOf(Draw(1 + random.Below(static_cast<uint32_t>(sound.version))));
       break;
     case 2:  // newer than any
-      frame = FrameOf(Draw(policy.version + 1 + random.Below(4)));
+      frame = FrameOf(Draw(sound.version + 1 + random.Below(4)));
       break;
     case 3:  // a content that its hash is not of
       frame.bucket_bytes ^= 4096;

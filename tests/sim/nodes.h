@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "proto/link/frames.h"
@@ -39,9 +40,22 @@ struct Packet {
 link::PolicyFrame FrameOf(const SyncPolicy& policy);
 SyncPolicy PolicyOf(const link::PolicyFrame& frame);
 
+// What a daemon makes of its copy of the store; lost when it goes down.
+class Desk {
+ public:
+  virtual ~Desk() = default;
+  // The copy has changed: this is under the job's key; version 0: nothing.
+  virtual void Copied(const SyncPolicy& policy) = 0;
+  // For the job's ranks; version 0: nothing.
+  virtual link::PolicyFrame Offered() const = 0;
+};
+using DeskMaker = std::unique_ptr<Desk> (*)();
+// The simplest one.
+std::unique_ptr<Desk> MakeModelDesk();
+
 class Nodes {
  public:
-  Nodes(World& world, const Scenario& scenario);
+  Nodes(World& world, const Scenario& scenario, DeskMaker desk_maker);
 
   // Puts everything that will go wrong, and every proposal, into the world's queue.
   void Plan();
@@ -64,7 +78,7 @@ class Nodes {
     bool dead = false;
     bool cut = false;
     uint64_t seen = 0;  // entries of the store
-    SyncPolicy known;
+    std::unique_ptr<Desk> desk;
   };
   struct Link {
     bool connected = true;
@@ -80,13 +94,14 @@ class Nodes {
   void Resync(uint32_t daemon);
   bool Reaches(const Daemon& daemon) const { return daemon.up && !daemon.cut && stores_[daemon.store].up; }
   void Offer(uint32_t daemon);
-  void Send(uint32_t rank, const SyncPolicy& policy);
+  void Send(uint32_t rank, const link::PolicyFrame& frame);
   void Push(uint32_t rank, const link::PolicyFrame& frame);
-  void Forge(uint32_t rank, const SyncPolicy& policy);
+  void Forge(uint32_t rank, const link::PolicyFrame& frame);
   void Drop(uint32_t rank);
 
   World& world_;
   const Scenario& s_;
+  const DeskMaker desk_maker_;
   std::vector<Store> stores_;
   std::vector<Daemon> daemons_;
   std::array<Link, kMaxRanks> links_;

@@ -9,13 +9,13 @@
 
 namespace gradgate::sim {
 
-World::World(const Scenario& scenario, std::vector<std::string>* schedule)
+World::World(const Scenario& scenario, std::vector<std::string>* schedule, DeskMaker desk_maker)
     : s_(scenario),
       schedule_(schedule),
       random_(scenario.seed ^ 0x5eed),
       book_(scenario),
       collectives_(*this, scenario),
-      nodes_(*this, scenario) {
+      nodes_(*this, scenario, desk_maker) {
   queue_.reserve(64);
   for (uint32_t rank = 0; rank < s_.ranks; ++rank) {
     if (s_.path == Path::kSession) ranks_.push_back(std::make_unique<SessionRank>(*this, s_, rank));
@@ -81,9 +81,9 @@ void World::Say(const char* format, ...) {
   schedule_->emplace_back(text);
 }
 
-Outcomes RunSeed(uint64_t seed, std::vector<std::string>* schedule) {
+Outcomes RunSeed(uint64_t seed, std::vector<std::string>* schedule, DeskMaker desk_maker) {
   const Scenario scenario = MakeScenario(seed);
-  World world(scenario, schedule);
+  World world(scenario, schedule, desk_maker);
   world.Run();
   return {world.book().violation(), world.book().coverage};
 }

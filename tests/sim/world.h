@@ -23,7 +23,7 @@ namespace gradgate::sim {
 class World {
  public:
   // `schedule`: if given, what happens is written into it, line by line.
-  World(const Scenario& scenario, std::vector<std::string>* schedule);
+  World(const Scenario& scenario, std::vector<std::string>* schedule, DeskMaker desk_maker = MakeModelDesk);
 
   // To the end, or to the first violation.
   void Run();
@@ -73,7 +73,7 @@ struct Outcomes {
   Violation violation;
   Coverage coverage;
 };
-Outcomes RunSeed(uint64_t seed, std::vector<std::string>* schedule);
+Outcomes RunSeed(uint64_t seed, std::vector<std::string>* schedule, DeskMaker desk_maker = MakeModelDesk);
 
 }  // namespace gradgate::sim
 
