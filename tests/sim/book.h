@@ -42,7 +42,7 @@ struct Violation {
 
 // What the schedules have met, to show that they meet it.
 struct Coverage {
-  uint64_t windows = 0, rounds = 0, late_reductions = 0, steps = 0;
+  uint64_t windows = 0, outruns = 0, rounds = 0, late_reductions = 0, steps = 0;
   uint64_t offers = 0, stale_offers = 0, rejections = 0, accepted = 0, accepted_inside = 0, garbage = 0;
   uint64_t votes = 0, split_votes = 0, same_version_other_content = 0, adoptions = 0, refused_alone = 0;
   uint64_t jobs_done = 0, jobs_failed = 0, deaths = 0, stops = 0, lost_results = 0;

@@ -60,8 +60,8 @@ void LedgerRank::BeginMicroStep(uint32_t planned) {
     return Pause(4);
   }
   // Where every micro-step reduces, the framework cannot leave one out on one rank.
-  skipping_ = !settings_.every_micro_step && world_.random().Percent(6);
-  discarding_ |= !settings_.every_micro_step && world_.random().Percent(1);
+  skipping_ = !settings_.every_micro_step && !s_.predicts && world_.random().Percent(6);
+  discarding_ |= !settings_.every_micro_step && !s_.predicts && world_.random().Percent(1);
   at_ = At::kGradient;
   Pause(8);
 }
@@ -87,7 +87,8 @@ void LedgerRank::EndMicroStep() {
   (void)Granted(engine_.EndMicroStep());
   ++micro_steps_;
   skips_ += skipping_;
-  at_ = engine_.closing() ? At::kConclude : At::kLoop;
+  // A predicted end in which nothing was reduced is none.
+  at_ = engine_.closing() && !(s_.predicts && !voted_ && s_.ranks > 1) ? At::kConclude : At::kLoop;
   Pause(2);
 }
 
@@ -117,6 +118,7 @@ void LedgerRank::AwaitBallot() {
   voted_ = false;
   const BallotResult result = ReadBallot(kOurs);
   if (result.incompatible()) return Fail("disagreement", "ranks are not in the same window, round and mode");
+  min_micro_steps_ = static_cast<uint32_t>(result.min().micro_steps);
   max_micro_steps_ = static_cast<uint32_t>(result.max().micro_steps);
   any_contribute_ = result.any_contributes();
   const bool idle = max_micro_steps_ > 0 && result.min().skipped >= max_micro_steps_;
@@ -135,13 +137,18 @@ void LedgerRank::LateDone() {
 void LedgerRank::Step() {
   at_ = At::kLoop;
   Book& book = world_.book();
+  if (micro_steps_ < s_.Planned(iteration_, rank_)) {  // it was predicted to end here, and goes on
+    outrun_ = true;
+    ++book.coverage.outruns;
+    return Pause(4);
+  }
   if (max_micro_steps_ == 0) {  // what nobody brought data to is no window
     if (reductions_ != 0) book.Reduced(rank_, window(), reductions_, 0);
     NextIteration();
     return Pause(4);
   }
   const bool reduces = !(discarded_ && !any_contribute_);
-  const uint32_t asked = s_.ranks == 1 ? 0 : settings_.every_micro_step ? max_micro_steps_ : reduces ? 1 : 0;
+  const uint32_t asked = s_.ranks == 1 ? 0 : settings_.every_micro_step ? max_micro_steps_ : reduces ? 1 + outrun_ : 0;
   book.Reduced(rank_, window(), reductions_, asked);
   const bool forgets = world_.random().Percent(3);  // the next micro-step then publishes
   if (!discarded_ && !forgets) book.Stepping(rank_, window(), gradient_);
@@ -159,8 +166,21 @@ void LedgerRank::Publish() {
   WindowCounts counts;
   (void)Granted(engine_.Close(&counts));
   ballots_ = 0;
-  discarding_ = false;
+  discarding_ = outrun_ = false;
   WindowClosed();
+  if (s_.predicts) Predict();
+}
+
+// prediction.py: two windows in a row of as many micro-steps on all ranks.
+void LedgerRank::Predict() {
+  const uint32_t equal = min_micro_steps_ == max_micro_steps_ ? max_micro_steps_ : 0;
+  if (equal != 0 && equal == last_equal_) {
+    predicted_ = equal;
+  } else if (max_micro_steps_ > predicted_) {
+    predicted_ = 0;
+  }
+  last_equal_ = equal;
+  if (!engine_.Configure(ConfigFor(settings_))) world_.book().Fail("refused", "a prediction cannot change between windows");
 }
 
 void LedgerRank::NextIteration() {

@@ -39,6 +39,7 @@ class LedgerRank : public Rank {
   void LateDone();
   void Step();
   void Publish();
+  void Predict();
   void NextIteration();
 
   At at_ = At::kLoop;
@@ -50,9 +51,12 @@ class LedgerRank : public Rank {
   uint32_t skips_ = 0;
   uint32_t ballots_ = 0;
   // Of the verdict.
+  uint32_t min_micro_steps_ = 0;
   uint32_t max_micro_steps_ = 0;
   bool any_contribute_ = false;
   bool discarded_ = false;
+  bool outrun_ = false;      // this window went on after its predicted end
+  uint32_t last_equal_ = 0;  // micro-steps that all ranks brought to the window before
 };
 
 }  // namespace gradgate::sim

@@ -138,6 +138,13 @@ MUTANTS = (
         "void NotReduced() { reducing_ = reducing_ && state_ != State::kInMicroStep; }",
         "void NotReduced() {}",
     ),
+    Mutant(
+        "outrun",
+        "a window goes on after its predicted end",
+        ENGINE_H,
+        "return state_ == State::kReduced && closing_ && config_.accumulate == 0 && counts_.micro_steps == config_.predicted;",
+        "return false;",
+    ),
     # What a session and a ledger must do with them: replacements in the simulated ones.
     Mutant(
         "others_rounds",
@@ -253,6 +260,7 @@ class Catch(NamedTuple):
     invariant: str
     text: str
     schedule: str
+    small: str = ""  # the same of a small job, by the exhaustive mode, where that finds one
 
 
 def run(program: pathlib.Path) -> Catch | None:
@@ -268,10 +276,18 @@ def run(program: pathlib.Path) -> Catch | None:
     return Catch(int(found[1]), found[2], found[3], "\n".join(lines[:-1]))
 
 
+def explore(program: pathlib.Path) -> str:
+    done = subprocess.run([str(program), "--exhaustive"], capture_output=True, text=True, timeout=600, check=False)
+    return done.stdout if done.returncode else ""
+
+
 def judge(build: Build, mutant: Mutant) -> tuple[Catch | None, str]:
     """What caught it; and what is wrong, or nothing."""
     try:
-        catch = run(build.mutated(mutant))
+        program = build.mutated(mutant)
+        catch = run(program)
+        if catch and mutant.file == STAGE:
+            catch = catch._replace(small=explore(program))
     except (RuntimeError, subprocess.SubprocessError) as error:
         return None, str(error)
     if mutant in EQUIVALENT:
@@ -282,13 +298,18 @@ def judge(build: Build, mutant: Mutant) -> tuple[Catch | None, str]:
 def told(mutant: Mutant, catch: Catch | None, wrong: str, schedules: bool, markdown: bool) -> str:
     if markdown:
         rule = f"{mutant.rule} (`{pathlib.Path(mutant.file).name}`)"
-        return f"| {rule} | {catch.seed} | {catch.invariant} | {catch.text} |" if catch else f"| {rule} | | | {wrong or 'equivalent'} |"
+        if catch is None:
+            return f"| {rule} | | | | {wrong or 'equivalent'} |"
+        return f"| {rule} | {catch.seed} | {'yes' if catch.small else ''} | {catch.invariant} | {catch.text} |"
     if wrong:
         return f"{mutant.name}: {wrong}"
     if catch is None:
         return f"{mutant.name}: as expected, nothing shows it: {mutant.rule}"
     head = f'{mutant.name}: without "{mutant.rule}" seed {catch.seed} breaks {catch.invariant}: {catch.text}'
-    return head + ("\n" + textwrap.indent(catch.schedule, "    ") if schedules else "")
+    if not schedules:
+        return head
+    small = "\n  of a small job:\n" + textwrap.indent(catch.small.rstrip(), "    ") if catch.small else ""
+    return head + "\n" + textwrap.indent(catch.schedule, "    ") + small
 
 
 def main() -> int:

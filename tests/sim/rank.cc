@@ -31,7 +31,8 @@ Rank::Rank(World& world, const Scenario& scenario, uint32_t rank)
       settings_(SettingsOf({}, scenario)) {}
 
 WindowConfig Rank::ConfigFor(const Settings& settings) const {
-  return {.accumulate = s_.declared ? s_.accumulate : 0, .every_micro_step = settings.every_micro_step};
+  return {
+      .accumulate = s_.declared ? s_.accumulate : 0, .every_micro_step = settings.every_micro_step, .predicted = predicted_};
 }
 
 void Rank::Start() {

@@ -65,13 +65,16 @@ class Rank {
   // A rogue does what no rank may.
   void GoRogue();
 
+  WindowConfig ConfigFor(const Settings& settings) const;
+
   uint64_t window() const { return engine_.counts().window_index; }
 
   World& world_;
   const Scenario& s_;
   const uint32_t rank_;
   const RankTraits& traits_;
-  WindowEngine engine_;
+  uint32_t predicted_ = 0;  // the micro-step that will likely end its window; 0: not known
+  WindowEngine engine_;     // made from the one before
   PolicyStage stage_;
   Settings settings_;
   uint32_t iteration_ = 0;
@@ -83,7 +86,6 @@ class Rank {
   Gradient gradient_{};
 
  private:
-  WindowConfig ConfigFor(const Settings& settings) const;
   void Poll();
   void Offer(const link::PolicyFrame& frame);
   PolicyRejection Obstacle(const SyncPolicy& policy) const;

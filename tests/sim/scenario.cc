@@ -20,6 +20,8 @@ void DrawJob(Random& random, Scenario* s) {
   s->variable = random.Percent(35);
   s->every_micro_step = random.Percent(30) && !(s->variable && s->path == Path::kLedger);
   s->cut_short_percent = random.Percent(50) ? 0 : random.Between(10, 60);
+  s->predicts = s->path == Path::kLedger && !s->declared && !s->variable && random.Percent(70);
+  if (s->predicts) s->cut_short_percent = random.Between(20, 60);
   s->proposals = random.Percent(5) ? 0 : random.Between(1, 6);
   s->proposed_before = random.Percent(30);
 }
@@ -99,7 +101,7 @@ uint32_t Scenario::Planned(uint32_t iteration, uint32_t rank) const {
 }
 
 bool Scenario::LooksAhead(uint32_t iteration, uint32_t rank) const {
-  return Mix(seed ^ (iteration + 1) * 0x20003 ^ static_cast<uint64_t>(rank) << 40) % 3 == 0;
+  return !predicts && Mix(seed ^ (iteration + 1) * 0x20003 ^ static_cast<uint64_t>(rank) << 40) % 3 == 0;
 }
 
 Scenario MakeScenario(uint64_t seed) {
@@ -123,7 +125,10 @@ std::string Describe(const Scenario& s) {
       "seed %llu: %s, %u ranks, %u daemons, %s, %u iterations of %u micro-steps%s%s, given %s, %u proposals; frames lost "
       "%u%% copied %u%% forged %u%%, restarts %u, deaths %u, cuts %u, outages %u, wipes %u%s\n",
       static_cast<unsigned long long>(s.seed), s.path == Path::kSession ? "session" : "ledger", s.ranks, s.daemons,
-      kSharing[static_cast<uint32_t>(s.sharing)], s.iterations, s.accumulate, s.declared ? "" : " (undeclared)",
+      kSharing[static_cast<uint32_t>(s.sharing)], s.iterations, s.accumulate,
+      s.declared   ? ""
+      : s.predicts ? " (predicted)"
+                   : " (undeclared)",
       s.variable            ? ", variable"
       : s.cut_short_percent ? ", some cut short"
                             : "",

@@ -56,6 +56,7 @@ struct Scenario {
   uint32_t accumulate = 1;  // micro-steps of a full window
   bool declared = true;     // to the engine
   bool variable = false;    // each rank brings another number
+  bool predicts = false;    // where none is declared: ends windows where the last two did, on all ranks
   bool every_micro_step = false;
   uint32_t cut_short_percent = 0;
   uint32_t proposals = 0;

@@ -67,6 +67,7 @@ double Seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 void Print(const Coverage& c) {
   const std::pair<const char*, uint64_t> rows[] = {
       {"windows closed", c.windows},
+      {"  that outran a prediction", c.outruns},
       {"ballots read", c.rounds},
       {"rounds that were late", c.late_reductions},
       {"optimizer steps", c.steps},
