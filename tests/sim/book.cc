@@ -29,10 +29,34 @@ bool Same(const SyncPolicy& a, const SyncPolicy& b) {
          a.sync_mode == b.sync_mode && a.wire_type == b.wire_type && a.reshard == b.reshard && a.enforcement == b.enforcement;
 }
 
+std::span<const CoverageRow> CoverageRows() {
+  static constexpr CoverageRow kRows[] = {
+      {"windows closed", &Coverage::windows},
+      {"  that outran a prediction", &Coverage::outruns},
+      {"ballots read", &Coverage::ballots},
+      {"  that told different versions", &Coverage::split_votes},
+      {"reductions or rounds that were late", &Coverage::late_reductions},
+      {"optimizer steps", &Coverage::steps},
+      {"policies offered", &Coverage::offers},
+      {"  not above what is known", &Coverage::stale_offers},
+      {"  rejected by the rank", &Coverage::rejections},
+      {"  accepted", &Coverage::accepted},
+      {"  accepted inside a window", &Coverage::accepted_inside},
+      {"  same version, other content", &Coverage::other_contents},
+      {"garbage frames", &Coverage::garbage},
+      {"adoptions, by rank", &Coverage::adoptions},
+      {"steps refused by one rank alone", &Coverage::refused_alone},
+      {"ranks that died", &Coverage::deaths},
+      {"ranks that stopped for a while", &Coverage::stops},
+      {"results that reached some ranks only", &Coverage::lost_results},
+      {"jobs that ended well", &Coverage::jobs_done},
+      {"jobs that ended with an error", &Coverage::jobs_failed},
+  };
+  return kRows;
+}
+
 void Coverage::Add(const Coverage& other) {
-  const auto* from = reinterpret_cast<const uint64_t*>(&other);
-  auto* to = reinterpret_cast<uint64_t*>(this);
-  for (size_t i = 0; i < sizeof(Coverage) / sizeof(uint64_t); ++i) to[i] += from[i];
+  for (const CoverageRow& row : CoverageRows()) this->*row.count += other.*row.count;
 }
 
 Book::Book(const Scenario& scenario) : s_(scenario) { windows_.reserve(scenario.iterations + 2); }
@@ -111,7 +135,7 @@ void Book::Ended(uint32_t rank, int64_t now) {
 void Book::Accepted(uint32_t rank, uint64_t window, const SyncPolicy& policy) {
   ++coverage.accepted;
   for (const Acceptance& a : acceptances_) {
-    coverage.same_version_other_content += a.version == policy.version && a.content_hash != policy.content_hash;
+    coverage.other_contents += a.version == policy.version && a.content_hash != policy.content_hash;
   }
   acceptances_.push_back({rank, window, policy.version, policy.content_hash});
 }

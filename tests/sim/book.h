@@ -19,6 +19,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,13 +43,35 @@ struct Violation {
 
 // What the schedules have met, to show that they meet it.
 struct Coverage {
-  uint64_t windows = 0, outruns = 0, rounds = 0, late_reductions = 0, steps = 0;
-  uint64_t offers = 0, stale_offers = 0, rejections = 0, accepted = 0, accepted_inside = 0, garbage = 0;
-  uint64_t votes = 0, split_votes = 0, same_version_other_content = 0, adoptions = 0, refused_alone = 0;
-  uint64_t jobs_done = 0, jobs_failed = 0, deaths = 0, stops = 0, lost_results = 0;
+  uint64_t windows = 0;
+  uint64_t outruns = 0;
+  uint64_t ballots = 0;
+  uint64_t late_reductions = 0;
+  uint64_t steps = 0;
+  uint64_t offers = 0;
+  uint64_t stale_offers = 0;
+  uint64_t rejections = 0;
+  uint64_t accepted = 0;
+  uint64_t accepted_inside = 0;
+  uint64_t other_contents = 0;
+  uint64_t garbage = 0;
+  uint64_t split_votes = 0;
+  uint64_t adoptions = 0;
+  uint64_t refused_alone = 0;
+  uint64_t deaths = 0;
+  uint64_t stops = 0;
+  uint64_t lost_results = 0;
+  uint64_t jobs_done = 0;
+  uint64_t jobs_failed = 0;
 
   void Add(const Coverage& other);
 };
+
+struct CoverageRow {
+  const char* name;
+  uint64_t Coverage::*count;
+};
+std::span<const CoverageRow> CoverageRows();
 
 class Book {
  public:

@@ -41,11 +41,7 @@ void LedgerRank::Move() {
 void LedgerRank::Loop() {
   if (unpublished_) Publish();
   if (iteration_ == s_.iterations) return Finish();
-  if (s_.rogue != Rogue::kNone && rank_ == s_.rogue_rank && iteration_ == s_.rogue_iteration && micro_steps_ == 0 &&
-      !rogue_done_) {
-    rogue_done_ = true;
-    GoRogue();
-  }
+  MaybeGoRogue();
   const uint32_t planned = s_.Planned(iteration_, rank_);
   if (micro_steps_ < planned) return BeginMicroStep(planned);
   at_ = At::kConclude;  // the step, or a flush

@@ -46,7 +46,6 @@ class LedgerRank : public Rank {
   bool voted_ = false;
   bool skipping_ = false;  // this micro-step
   bool discarding_ = false;
-  bool rogue_done_ = false;
   bool unpublished_ = false;
   uint32_t skips_ = 0;
   uint32_t ballots_ = 0;

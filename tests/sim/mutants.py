@@ -161,6 +161,13 @@ MUTANTS = (
         "if (!contributes_) return FinishRound();",
     ),
     Mutant(
+        "reads_first",
+        "a rank without a contribution reads the ballot before it issues buckets",
+        SESSION,
+        "at_ = brings_data ? At::kLaunch : At::kAwaitBallot;",
+        "at_ = At::kLaunch;",
+    ),
+    Mutant(
         "closed_is_closed",
         "a window that this rank alone would not step is over for its policy too",
         RANK,
@@ -278,7 +285,9 @@ def run(program: pathlib.Path) -> Catch | None:
 
 def explore(program: pathlib.Path) -> str:
     done = subprocess.run([str(program), "--exhaustive"], capture_output=True, text=True, timeout=600, check=False)
-    return done.stdout if done.returncode else ""
+    if done.returncode == 0:
+        return ""
+    return "\n".join(line for line in done.stdout.split("\n") if line and not line.endswith(": holds"))
 
 
 def judge(build: Build, mutant: Mutant) -> tuple[Catch | None, str]:
@@ -297,10 +306,10 @@ def judge(build: Build, mutant: Mutant) -> tuple[Catch | None, str]:
 
 def told(mutant: Mutant, catch: Catch | None, wrong: str, schedules: bool, markdown: bool) -> str:
     if markdown:
-        rule = f"{mutant.rule} (`{pathlib.Path(mutant.file).name}`)"
+        row = f"| `{mutant.name}` | {mutant.rule} | `{pathlib.Path(mutant.file).name}` |"
         if catch is None:
-            return f"| {rule} | | | | {wrong or 'equivalent'} |"
-        return f"| {rule} | {catch.seed} | {'yes' if catch.small else ''} | {catch.invariant} | {catch.text} |"
+            return f"{row} | | | {wrong} |"
+        return f"{row} {catch.seed} | {'yes' if catch.small else ''} | {catch.invariant} | {catch.text} |"
     if wrong:
         return f"{mutant.name}: {wrong}"
     if catch is None:

@@ -105,7 +105,6 @@ void Rank::IssueBallot(uint32_t channel, Ballot ballot) {
   }
   ballot.policy = ticket.version;
   ballot.policy_hash = ticket.content_hash;
-  ++world_.book().coverage.votes;
   if (world_.telling()) {
     world_.Say("rank %u, window %llu, round %llu: votes for %s; %llu micro-steps%s%s", rank_, Number(window()),
                Number(static_cast<uint64_t>(ballot.round)), Told(ticket.version, ticket.content_hash).c_str(),
@@ -118,13 +117,15 @@ void Rank::IssueBallot(uint32_t channel, Ballot ballot) {
 BallotResult Rank::ReadBallot(uint32_t channel) {
   const BallotResult result(world_.collectives().result(channel, ballot_ticket_).words);
   stage_.Read({result.min().policy, result.min().policy_hash}, {result.max().policy, result.max().policy_hash});
-  ++world_.book().coverage.rounds;
+  ++world_.book().coverage.ballots;
   world_.book().coverage.split_votes += result.min().policy != result.max().policy;
   if (world_.telling()) {
-    const std::string low = Told(result.min().policy, result.min().policy_hash);
-    const std::string high = Told(result.max().policy, result.max().policy_hash);
-    world_.Say("rank %u, window %llu: reads %s%s%s", rank_, Number(window()), low.c_str(), low == high ? " of all" : " to ",
-               low == high ? "" : high.c_str());
+    const int64_t low = result.min().policy, high = result.max().policy;
+    const std::string told = low != high ? "versions " + std::to_string(low) + " to " + std::to_string(high)
+                             : result.min().policy_hash != result.max().policy_hash
+                                 ? "version " + std::to_string(low) + " of all, with different contents"
+                                 : Told(low, result.max().policy_hash) + " of all";
+    world_.Say("rank %u, window %llu: reads %s", rank_, Number(window()), told.c_str());
   }
   return result;
 }
@@ -238,7 +239,10 @@ void Rank::WindowClosed() {
   world_.book().WindowBegun(rank_, window(), stage_, settings_);
 }
 
-void Rank::GoRogue() {
+void Rank::MaybeGoRogue() {
+  const bool due = s_.rogue != Rogue::kNone && rank_ == s_.rogue_rank && iteration_ == s_.rogue_iteration && micro_steps_ == 0;
+  if (!due || rogue_done_) return;
+  rogue_done_ = true;
   world_.Say("rank %u, window %llu: goes its own way", rank_, Number(window()));
   world_.book().Faulted(world_.now());
   if (s_.rogue == Rogue::kMode) {

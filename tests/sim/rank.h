@@ -62,8 +62,8 @@ class Rank {
 
   // After the engine has closed its window: what was agreed takes effect, and frames are taken.
   void WindowClosed();
-  // A rogue does what no rank may.
-  void GoRogue();
+  // Before an iteration's first micro-step: a rogue does what no rank may, once.
+  void MaybeGoRogue();
 
   WindowConfig ConfigFor(const Settings& settings) const;
 
@@ -92,6 +92,7 @@ class Rank {
   void Die();
 
   End end_ = End::kRunning;
+  bool rogue_done_ = false;
   uint32_t actions_ = 0;
   uint32_t buckets_done_ = 0;
   std::array<uint32_t, kTensors> bucket_tickets_{};

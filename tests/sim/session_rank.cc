@@ -30,11 +30,7 @@ void SessionRank::Move() {
 
 void SessionRank::Loop() {
   if (iteration_ == s_.iterations) return Finish();
-  if (s_.rogue != Rogue::kNone && rank_ == s_.rogue_rank && iteration_ == s_.rogue_iteration && micro_steps_ == 0 &&
-      !rogue_done_) {
-    rogue_done_ = true;
-    GoRogue();
-  }
+  MaybeGoRogue();
   const uint32_t planned = s_.Planned(iteration_, rank_);
   if (micro_steps_ < planned) return BeginMicroStep(planned);
   (void)Granted(engine_.BeforeStep());

@@ -41,7 +41,6 @@ class SessionRank : public Rank {
   bool started_ = false;
   bool contributes_ = false;
   bool late_ = false;
-  bool rogue_done_ = false;
 };
 
 }  // namespace gradgate::sim

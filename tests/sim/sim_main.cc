@@ -64,30 +64,9 @@ void Print(uint64_t seed, const Violation& violation, const std::vector<std::str
 
 double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-void Print(const Coverage& c) {
-  const std::pair<const char*, uint64_t> rows[] = {
-      {"windows closed", c.windows},
-      {"  that outran a prediction", c.outruns},
-      {"ballots read", c.rounds},
-      {"rounds that were late", c.late_reductions},
-      {"optimizer steps", c.steps},
-      {"policies offered", c.offers},
-      {"  not above what is known", c.stale_offers},
-      {"  rejected by the rank", c.rejections},
-      {"  accepted", c.accepted},
-      {"  accepted inside a window", c.accepted_inside},
-      {"  same version, other content", c.same_version_other_content},
-      {"garbage frames", c.garbage},
-      {"ballots that read different versions", c.split_votes},
-      {"adoptions (by rank)", c.adoptions},
-      {"steps refused by one rank alone", c.refused_alone},
-      {"ranks that died", c.deaths},
-      {"ranks that stopped for a while", c.stops},
-      {"results that reached some ranks only", c.lost_results},
-      {"jobs that ended well", c.jobs_done},
-      {"jobs that ended with an error", c.jobs_failed},
-  };
-  for (const auto& [name, count] : rows) std::printf("  %-38s %12llu\n", name, static_cast<unsigned long long>(count));
+void Print(const Coverage& coverage) {
+  for (const CoverageRow& row : CoverageRows())
+    std::printf("  %-38s %12llu\n", row.name, static_cast<unsigned long long>(coverage.*row.count));
 }
 
 // Seeds after the first broken one that are looked at for a shorter schedule.

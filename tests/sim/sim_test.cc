@@ -33,15 +33,10 @@ TEST(PolicySim, NoScheduleBreaksAnInvariant) {
     FAIL() << "seed " << seed << " breaks " << outcomes.violation.invariant << ": " << outcomes.violation.text << "\n"
            << Describe(MakeScenario(seed)) << Printed(schedule);
   }
-  // The schedules meet what they are meant to meet.
+  // The schedules meet what they are meant to meet, all of it.
+  for (const CoverageRow& row : CoverageRows()) EXPECT_GT(coverage.*row.count, SeedCount() / 200) << row.name;
   EXPECT_GT(coverage.adoptions, SeedCount());
-  EXPECT_GT(coverage.split_votes, SeedCount() / 2);
-  EXPECT_GT(coverage.late_reductions, SeedCount());
-  EXPECT_GT(coverage.accepted_inside, SeedCount() / 4);
-  for (const uint64_t count :
-       {coverage.stale_offers, coverage.rejections, coverage.garbage, coverage.same_version_other_content,
-        coverage.refused_alone, coverage.deaths, coverage.stops, coverage.lost_results, coverage.jobs_failed})
-    EXPECT_GT(count, SeedCount() / 100);
+  EXPECT_GT(coverage.split_votes, SeedCount());
 }
 
 TEST(PolicySim, TheSameSeedIsTheSameSchedule) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
+#include <functional>
 
 #include "tests/sim/ledger_rank.h"
 #include "tests/sim/session_rank.h"
