@@ -30,6 +30,7 @@ class WiredDaemon final : public Daemon {
   SystemClock clock_;
   RejectionCounts rejections_;
   Registry registry_;
+  std::unique_ptr<Store> store_;
   std::unique_ptr<ShimListener> listener_;
   std::unique_ptr<RpcServer> rpc_;
   std::unique_ptr<MetricsServer> metrics_;
@@ -48,17 +49,23 @@ absl::Status WiredDaemon::Listen() {
   if (!listener.ok()) return listener.status();
   listener_ = *std::move(listener);
 
+  // After the socket: whoever has that is the only daemon of the directory.
+  auto store = OpenStore(options_.store, options_.directory, LogToStderr);
+  if (!store.ok()) return store.status();
+  store_ = *std::move(store);
+
   auto rpc = RpcServer::Start(options_.rpc, &registry_);
   if (!rpc.ok()) return rpc.status();
   rpc_ = *std::move(rpc);
 
   if (!options_.metrics_listen.empty()) {
-    auto metrics = MetricsServer::Start(options_.metrics_listen, options_.version, &registry_, &rejections_);
+    auto metrics = MetricsServer::Start(options_.metrics_listen, options_.version, &registry_, &rejections_, store_.get());
     if (!metrics.ok()) return metrics.status();
     metrics_ = *std::move(metrics);
   }
   loop_ = std::thread([this] { listener_->Run(); });
-  return absl::OkStatus();
+  AnnounceNode(options_.store, options_.directory, options_.version, rpc_->tcp_port(), options_.rpc.tls.any(), store_.get());
+  return AwaitAnnounced(options_.store, store_.get(), LogToStderr);
 }
 
 std::string WiredDaemon::ReadyLine() const {
@@ -86,6 +93,7 @@ void WiredDaemon::ShutDown() {
   listener_.reset();
   if (rpc_) rpc_->ShutDown(kRpcGrace);
   metrics_.reset();
+  store_.reset();
 }
 
 }  // namespace
