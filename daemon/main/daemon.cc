@@ -9,7 +9,6 @@
 #include "daemon/node/clock.h"
 #include "daemon/node/rejection.h"
 #include "daemon/policy/policy_desk.h"
-#include "daemon/store/memory_store.h"
 
 namespace gradgate {
 namespace {
@@ -20,8 +19,7 @@ void LogToStderr(absl::string_view line) { std::fprintf(stderr, "gradgated: %s\n
 
 class WiredDaemon final : public Daemon {
  public:
-  explicit WiredDaemon(const DaemonOptions& options)
-      : options_(options), registry_(options.registry, &clock_), desk_(&store_, &clock_, options.rpc.node_name) {}
+  explicit WiredDaemon(const DaemonOptions& options) : options_(options), registry_(options.registry, &clock_) {}
   ~WiredDaemon() override { ShutDown(); }
 
   absl::Status Listen();
@@ -33,8 +31,8 @@ class WiredDaemon final : public Daemon {
   SystemClock clock_;
   RejectionCounts rejections_;
   Registry registry_;
-  PolicyDesk desk_;
-  MemoryStore store_;  // behind the desk, which it calls until it is gone
+  std::unique_ptr<PolicyDesk> desk_;
+  std::unique_ptr<Store> store_;  // behind the desk, which it calls until it is gone
   std::unique_ptr<ShimListener> listener_;
   std::unique_ptr<RpcServer> rpc_;
   std::unique_ptr<MetricsServer> metrics_;
@@ -49,23 +47,31 @@ absl::Status WiredDaemon::Listen() {
   ListenerCallbacks callbacks;
   callbacks.changed = [this] { rpc_->WakeWatchers(); };
   callbacks.log = LogToStderr;
-  store_.OnChange([this](const std::vector<std::string>&) { desk_.Refresh(); });
-  desk_.Refresh();
-  auto listener = ShimListener::Create(options_.listener, &clock_, &registry_, &rejections_, std::move(callbacks), &desk_);
+  auto listener = ShimListener::Create(options_.listener, &clock_, &registry_, &rejections_, std::move(callbacks));
   if (!listener.ok()) return listener.status();
   listener_ = *std::move(listener);
 
-  auto rpc = RpcServer::Start(options_.rpc, &registry_, &desk_);
+  // After the socket: whoever has that is the only daemon of the directory.
+  auto store = OpenStore(options_.store, options_.directory, LogToStderr);
+  if (!store.ok()) return store.status();
+  store_ = *std::move(store);
+  desk_ = std::make_unique<PolicyDesk>(store_.get(), &clock_, options_.store.node_name);
+  store_->OnChange([desk = desk_.get()](const std::vector<std::string>&) { desk->Refresh(); });
+  desk_->Refresh();
+  listener_->Offer(desk_.get());
+
+  auto rpc = RpcServer::Start(options_.rpc, &registry_, desk_.get());
   if (!rpc.ok()) return rpc.status();
   rpc_ = *std::move(rpc);
 
   if (!options_.metrics_listen.empty()) {
-    auto metrics = MetricsServer::Start(options_.metrics_listen, options_.version, &registry_, &rejections_);
+    auto metrics = MetricsServer::Start(options_.metrics_listen, options_.version, &registry_, &rejections_, store_.get());
     if (!metrics.ok()) return metrics.status();
     metrics_ = *std::move(metrics);
   }
   loop_ = std::thread([this] { listener_->Run(); });
-  return absl::OkStatus();
+  AnnounceNode(options_.store, options_.directory, options_.version, rpc_->tcp_port(), options_.rpc.tls.any(), store_.get());
+  return AwaitAnnounced(options_.store, store_.get(), LogToStderr);
 }
 
 std::string WiredDaemon::ReadyLine() const {
@@ -93,6 +99,7 @@ void WiredDaemon::ShutDown() {
   listener_.reset();
   if (rpc_) rpc_->ShutDown(kRpcGrace);
   metrics_.reset();
+  store_.reset();
 }
 
 }  // namespace

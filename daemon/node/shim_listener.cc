@@ -46,25 +46,23 @@ std::string Describe(const RankView& rank) {
 }  // namespace
 
 ShimListener::ShimListener(ListeningSocket socket, const ListenerOptions& options, const Clock* clock, Registry* registry,
-                           RejectionCounts* rejections, ListenerCallbacks callbacks, const PolicySource* policies)
+                           RejectionCounts* rejections, ListenerCallbacks callbacks)
     : options_(options),
       clock_(clock),
       registry_(registry),
       rejections_(rejections),
       callbacks_(std::move(callbacks)),
-      policies_(policies),
       socket_(std::move(socket)),
       next_id_(kFirstClientId),
       log_budget_(kLogLinesPerSecond) {}
 
 absl::StatusOr<std::unique_ptr<ShimListener>> ShimListener::Create(const ListenerOptions& options, const Clock* clock,
                                                                    Registry* registry, RejectionCounts* rejections,
-                                                                   ListenerCallbacks callbacks,
-                                                                   const PolicySource* policies) {
+                                                                   ListenerCallbacks callbacks) {
   absl::StatusOr<ListeningSocket> socket = ListeningSocket::Listen(options.socket_path, 0666, kBacklog);
   if (!socket.ok()) return socket.status();
   std::unique_ptr<ShimListener> listener(
-      new ShimListener(*std::move(socket), options, clock, registry, rejections, std::move(callbacks), policies));
+      new ShimListener(*std::move(socket), options, clock, registry, rejections, std::move(callbacks)));
   if (absl::Status s = listener->SetUp(); !s.ok()) return s;
   return listener;
 }

@@ -49,14 +49,16 @@ struct ListenerCallbacks {
 
 class ShimListener {
  public:
-  // Binds the socket (mode 0666). No pointer is owned; all outlive this. `policies` may be null: none are offered. Errors as
-  // ListeningSocket::Listen.
+  // Binds the socket (mode 0666). Neither pointer is owned; both outlive this. Errors as ListeningSocket::Listen.
   static absl::StatusOr<std::unique_ptr<ShimListener>> Create(const ListenerOptions& options, const Clock* clock,
                                                               Registry* registry, RejectionCounts* rejections,
-                                                              ListenerCallbacks callbacks, const PolicySource* policies = nullptr);
+                                                              ListenerCallbacks callbacks);
   ShimListener(const ShimListener&) = delete;
   ShimListener& operator=(const ShimListener&) = delete;
   ~ShimListener();
+
+  // Trainers are offered what it has for them; not owned, outlives this.
+  void Offer(const PolicySource* policies) { policies_ = policies; }
 
   // Serves until Stop(). Connections are closed when this object goes, so that trainers try again elsewhere.
   void Run();
@@ -66,7 +68,7 @@ class ShimListener {
   using Clients = std::map<uint64_t, ShimClient>;
 
   ShimListener(ListeningSocket socket, const ListenerOptions& options, const Clock* clock, Registry* registry,
-               RejectionCounts* rejections, ListenerCallbacks callbacks, const PolicySource* policies);
+               RejectionCounts* rejections, ListenerCallbacks callbacks);
   absl::Status SetUp();
 
   int Wait(epoll_event* events, int max_count);
@@ -91,7 +93,7 @@ class ShimListener {
   Registry* const registry_;
   RejectionCounts* const rejections_;
   const ListenerCallbacks callbacks_;
-  const PolicySource* const policies_;
+  const PolicySource* policies_ = nullptr;
 
   ListeningSocket socket_;
   UniqueFd epoll_;

@@ -19,7 +19,7 @@ std::string KeyOf(const JobKey& job) {
 }
 
 bool Sound(const store::v1::StoredPolicy& stored) {
-  return CheckPolicy(stored.policy()).ok() && stored.user_id() >= 0 && stored.user_id() <= UINT32_MAX && stored.attempt() >= 0 &&
+  return CheckPolicy(stored.policy()).ok() && CheckPolicy(stored.former_policy()).ok() && stored.user_id() >= 0 && stored.user_id() <= UINT32_MAX && stored.attempt() >= 0 &&
          stored.job_name().size() <= kMaxNameBytes && stored.actor().size() <= kMaxNameBytes &&
          stored.node_name().size() <= kMaxNameBytes;
 }
@@ -32,6 +32,7 @@ v1::ProposedPolicy ToProposed(int64_t version, const store::v1::StoredPolicy& st
   out.set_actor(stored.actor());
   out.set_node_name(stored.node_name());
   *out.mutable_propose_time() = stored.propose_time();
+  *out.mutable_former_policy() = stored.former_policy();
   return out;
 }
 
@@ -88,33 +89,33 @@ absl::StatusOr<v1::ProposedPolicy> PolicyDesk::Propose(const Proposal& proposal,
   stored.set_run_id(job.run_id);
   stored.set_attempt(static_cast<int32_t>(job.attempt));
   *stored.mutable_policy() = proposal.policy;
+  *stored.mutable_former_policy() = proposal.former;
   stored.set_actor(proposal.actor);
   stored.set_node_name(node_name_);
   const timespec now = absl::ToTimespec(clock_->Now());
   stored.mutable_propose_time()->set_seconds(now.tv_sec);
   stored.mutable_propose_time()->set_nanos(static_cast<int32_t>(now.tv_nsec));
 
-  std::optional<int64_t> expected;
   int64_t own_version = 0;
   {
     MutexLock lock(&mutex_);
     const Held* held = Find(job);
     const int64_t present = held == nullptr ? 0 : held->version;
-    if (proposal.expected_version != 0 && proposal.expected_version != present) {
-      return absl::AbortedError(absl::StrCat("the present version is ", present, ", not ", proposal.expected_version,
-                                             "; look at it and set again"));
+    if (proposal.expected != present) {
+      return absl::AbortedError(
+          absl::StrCat("the present version is ", present, ", not ", proposal.expected, "; look at it and set again"));
     }
     const auto own = policies_.find(job);
     own_version = own == policies_.end() ? 0 : own->second.version;
   }
-  if (proposal.expected_version != 0) expected = own_version;
-  absl::StatusOr<int64_t> version = store_->Put(KeyOf(job), stored.SerializeAsString(), expected, deadline);
+  absl::StatusOr<int64_t> version = store_->Put(KeyOf(job), stored.SerializeAsString(), own_version, deadline);
   if (!version.ok()) return version.status();
   if (*version <= proposal.above) {
+    (void)store_->Delete(KeyOf(job), deadline);
     return absl::FailedPreconditionError(
         absl::StrCat("the store (", store_->Health().name, ") gave it version ", *version, ", but ranks of this job hold version ",
-                     proposal.above, ": the store was emptied since. Ranks take no version below the one they hold; restart the job, or ",
-                     "restore the store"));
+                     proposal.above, ": the store was emptied since. Ranks take no version below the one they hold; restart the job, "
+                     "or restore the store"));
   }
   Refresh();
   return ToProposed(*version, stored);

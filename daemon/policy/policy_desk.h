@@ -33,9 +33,10 @@ namespace gradgate {
 struct Proposal {
   JobKey job;
   v1::Policy policy;
+  v1::Policy former;     // what it was made from
   std::string actor;
-  int64_t expected_version = 0;  // 0: any
-  int64_t above = 0;             // the highest version that a rank of the job is known to hold
+  int64_t expected = 0;  // the present version when it was made; 0: none
+  int64_t above = 0;     // the highest version that a rank of the job is known to hold
 };
 
 class PolicyDesk final : public PolicySource {
@@ -52,8 +53,8 @@ class PolicyDesk final : public PolicySource {
   // The latest; version 0: none.
   v1::ProposedPolicy Latest(const JobKey& job) const;
 
-  // Writes to the store and returns what it is then. ABORTED: another version is the present one. FAILED_PRECONDITION: the store
-  // gives no version above what ranks hold, as one that was emptied does. Others as Store::Put.
+  // Writes to the store and returns what it is then. ABORTED: another version than expected is the present one.
+  // FAILED_PRECONDITION: the store gives no version above what ranks hold, as one that was emptied does. Others as Store::Put.
   absl::StatusOr<v1::ProposedPolicy> Propose(const Proposal& proposal, absl::Time deadline);
 
   StoreHealth Health() const { return store_->Health(); }

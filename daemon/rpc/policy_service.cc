@@ -24,6 +24,8 @@ namespace {
 
 constexpr size_t kMaxActorBytes = 128;
 constexpr absl::Duration kMaxWait = absl::Seconds(3);  // for the store, or for other nodes
+constexpr int kTries = 5;
+constexpr absl::Duration kPause = absl::Milliseconds(50);
 
 // A stream that ends before it began.
 class RefusedWatch final : public grpc::ServerWriteReactor<v1::WatchPolicyResponse> {
@@ -57,15 +59,22 @@ absl::StatusOr<Proposal> CheckProposal(const v1::SetPolicyRequest& request, cons
   if (request.expected_version() < 0) {
     return absl::InvalidArgumentError(absl::StrCat("expected_version is ", request.expected_version(), ", must not be negative"));
   }
-  absl::StatusOr<v1::Policy> merged = Merge(present.proposed().policy(), request.policy(), request.update_mask());
+  const bool rejected = present.state() == v1::POLICY_STATE_REJECTED;
+  const v1::Policy& base = rejected ? present.proposed().former_policy() : present.proposed().policy();
+  absl::StatusOr<v1::Policy> merged = Merge(base, request.policy(), request.update_mask());
   if (!merged.ok()) return merged.status();
   if (absl::Status status = CheckRunning(present); !status.ok()) return status;
   Proposal proposal;
   proposal.job = KeyOf(present.job());
   proposal.policy = *std::move(merged);
+  proposal.former = base;
   proposal.actor = caller.empty() ? request.actor() : absl::StrCat(request.actor(), " (", caller, ")").substr(0, kMaxActorBytes);
   if (!IsPrintableUtf8(proposal.actor)) proposal.actor = request.actor();
-  proposal.expected_version = request.expected_version();
+  proposal.expected = present.proposed().version();
+  if (request.expected_version() != 0 && request.expected_version() != proposal.expected) {
+    return absl::AbortedError(absl::StrCat("the present version is ", proposal.expected, ", not ", request.expected_version(),
+                                           "; look at it and set again"));
+  }
   for (const v1::RankPolicy& rank : present.ranks()) {
     proposal.above = std::max({proposal.above, rank.adopted_version(), rank.staged_version()});
   }
@@ -185,7 +194,7 @@ grpc::ServerUnaryReactor* PolicyService::SetPolicy(grpc::CallbackServerContext* 
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const std::string caller = CallerName(*context);
   const absl::Time deadline = std::min(absl::FromChrono(context->deadline()), absl::Now() + 2 * kMaxWait);
-  const auto set = [this, request, response, caller, deadline]() -> absl::Status {
+  const auto set_once = [this, request, response, caller, deadline]() -> absl::Status {
     if (absl::Now() >= deadline) return absl::DeadlineExceededError("others' proposals took too long; nothing was proposed");
     v1::GetPolicyRequest get;
     get.set_job(request->job());
@@ -200,6 +209,15 @@ grpc::ServerUnaryReactor* PolicyService::SetPolicy(grpc::CallbackServerContext* 
     *response->mutable_status()->mutable_proposed() = *proposed;
     Judge(response->mutable_status());
     return absl::OkStatus();
+  };
+  // Somebody else has set a policy between the read and the write, and this daemon hears of it in a moment.
+  const auto set = [set_once, request]() -> absl::Status {
+    absl::Status done = set_once();
+    for (int again = 0; again < kTries && absl::IsAborted(done) && request->expected_version() == 0; ++again) {
+      absl::SleepFor(kPause);
+      done = set_once();
+    }
+    return done;
   };
   const absl::Status queued = worker_->Add([reactor, set](bool shutting_down) {
     reactor->Finish(ToGrpc(shutting_down ? ShuttingDown() : set()));

@@ -53,10 +53,10 @@ class PolicyStage {
   void Reject(PolicyRejection why);
 
   Ticket Vote();
-  // The ballot's result: minimum and maximum over all ranks.
+  // Its result: minimum and maximum over all ranks. One ballot at a time, read before the window that it belongs to is closed.
   void Read(Ticket min, Ticket max);
 
-  // The window has ended well and the next has not begun. True if a policy is in force now that was not.
+  // The window has ended and the next has not begun. True if a policy is in force now that was not.
   bool WindowClosed(uint64_t next_window, bool alone);
 
   const SyncPolicy& in_force() const { return in_force_; }

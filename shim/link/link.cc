@@ -233,7 +233,7 @@ bool Link::Handle(const void* bytes, size_t byte_count, int64_t now_ns) {
       welcomed_.store(true, std::memory_order_relaxed);
       return true;
     case link::Verdict::kPolicy:
-      policy_ = in.policy;
+      if (in.policy.version > policy_.version) policy_ = in.policy;
       return true;
     case link::Verdict::kReject:
       OnReject(in.reject, now_ns);
