@@ -161,11 +161,18 @@ MUTANTS = (
         "if (!contributes_) return FinishRound();",
     ),
     Mutant(
+        "ballot_first",
+        "the ballot is issued before the first bucket",
+        SESSION,
+        "    StartRound(true, engine_.closing());",
+        "    if (settings_.buckets > 1) LaunchBucket(0);\n    StartRound(true, engine_.closing());",
+    ),
+    Mutant(
         "reads_first",
         "a rank without a contribution reads the ballot before it issues buckets",
         SESSION,
-        "at_ = brings_data ? At::kLaunch : At::kAwaitBallot;",
-        "at_ = At::kLaunch;",
+        "    StartRound(brings_data, true);\n",
+        "    StartRound(brings_data, true);\n    if (!brings_data) LaunchBucket(0);\n",
     ),
     Mutant(
         "closed_is_closed",

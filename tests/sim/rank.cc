@@ -149,6 +149,8 @@ bool Rank::Done(uint32_t channel, uint32_t ticket) {
 }
 
 void Rank::LaunchBucket(uint32_t channel) {
+  if (bucket_next_ == kTensors) return world_.book().Fail("refused", "a rank launches more buckets than it has");
+  reductions_ += bucket_next_ == 0;
   Payload payload{};
   for (uint32_t i = 0; i < kTensors; ++i) {
     if (InBucket(i, bucket_next_, settings_.buckets)) payload.gradient[i] = gradient_[i];
@@ -170,7 +172,6 @@ bool Rank::BucketsDone(uint32_t channel) {
     ++buckets_done_;
   }
   ForgetBuckets();
-  ++reductions_;
   return true;
 }
 

@@ -109,6 +109,7 @@ void SessionRank::AwaitBallot() {
 
 void SessionRank::FinishRound() {
   started_ = false;
+  ForgetBuckets();
   ++window_.rounds;
   if (late_) {
     ++world_.book().coverage.late_reductions;
