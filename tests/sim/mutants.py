@@ -24,7 +24,7 @@ OURS = tuple(
     for name in ("book", "collectives", "ledger_rank", "nodes", "rank", "scenario", "session_rank", "sim_main", "small_scope", "world")
 )
 FLAGS = ("-std=c++20", "-O1", "-g0")
-SEEDS = 100_000
+SEEDS = 30_000
 SHORTEST = 40  # of so many schedules that catch it, the shortest is shown
 
 

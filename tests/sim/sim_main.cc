@@ -103,6 +103,8 @@ int RunSeeds(const Flags& flags) {
 
 int ExploreAll() {
   const SmallScope scopes[] = {
+      {.ranks = 1, .policies = 3, .windows = 3, .rounds = 1},
+      {.ranks = 2, .policies = 2, .windows = 3, .rounds = 1, .same_contents = true},
       {.ranks = 2, .policies = 2, .windows = 3, .rounds = 1, .odd_rank = true},
       {.ranks = 2, .policies = 2, .windows = 2, .rounds = 2, .votes_again = true, .odd_rank = true},
       {.ranks = 3, .policies = 2, .windows = 3, .rounds = 1},

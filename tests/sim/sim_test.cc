@@ -50,8 +50,10 @@ TEST(PolicySim, TheSameSeedIsTheSameSchedule) {
 }
 
 TEST(PolicySim, EveryScheduleOfASmallJobHolds) {
-  for (const SmallScope& scope : {SmallScope{.ranks = 2, .policies = 2, .windows = 2, .rounds = 1, .odd_rank = true},
-                                  SmallScope{.ranks = 2, .policies = 2, .windows = 3, .rounds = 1},
+  for (const SmallScope& scope : {SmallScope{.ranks = 1, .policies = 3, .windows = 2},
+                                  SmallScope{.ranks = 2, .policies = 2, .windows = 2, .odd_rank = true},
+                                  SmallScope{.ranks = 2, .policies = 2, .windows = 3, .same_contents = true},
+                                  SmallScope{.ranks = 2, .policies = 2, .windows = 3},
                                   SmallScope{.ranks = 3, .policies = 1, .windows = 3, .rounds = 2, .votes_again = true}}) {
     const SmallScopeResult result = Explore(scope);
     EXPECT_EQ(result.violation, "") << Printed(result.schedule);

@@ -59,7 +59,9 @@ class Replay {
 
   void Offer(uint32_t rank, uint32_t index, uint32_t window) {
     const Oddity oddity = rank == 0 ? schedule_.of_rank_0[index] : Oddity::kNone;
-    const SyncPolicy policy{.version = index + 1, .content_hash = 100 + index + (oddity == Oddity::kOtherContent ? 50 : 0)};
+    const SyncPolicy policy{
+        .version = index + 1,
+        .content_hash = 100 + (scope_.same_contents ? 0 : index) + (oddity == Oddity::kOtherContent ? 50 : 0)};
     const bool taken = stages_[rank].Offered(policy);
     if (taken && oddity == Oddity::kRejects) stages_[rank].Reject(PolicyRejection::kFixed);
     if (taken && oddity != Oddity::kRejects) {
@@ -77,6 +79,7 @@ class Replay {
 
   void Round(uint32_t window) {
     Arrive(window);
+    if (scope_.ranks == 1) return Arrive(window);  // a session alone has no ballots
     std::array<int64_t, Ballot::kWords> reduced;
     for (uint32_t rank = 0; rank < scope_.ranks; ++rank) {
       const PolicyStage::Ticket ticket = stages_[rank].Vote();
@@ -105,7 +108,7 @@ class Replay {
 
   void Close(uint32_t rank, uint32_t window) {
     const uint64_t before = stages_[rank].in_force().version;
-    const bool adopted = stages_[rank].WindowClosed(window + 1, false);
+    const bool adopted = stages_[rank].WindowClosed(window + 1, scope_.ranks == 1);
     result_->adoptions += adopted;
     if (adopted) {
       Say("window " + std::to_string(window + 1) + ": rank " + std::to_string(rank) + " is under version " +

@@ -17,9 +17,10 @@ struct SmallScope {
   uint32_t ranks = 2;
   uint32_t policies = 2;
   uint32_t windows = 3;
-  uint32_t rounds = 1;       // ballots in a window
-  bool votes_again = false;  // each ballot is encoded a second time before it is read
-  bool odd_rank = false;     // beside good ones: rank 0 rejects some policies, or was given another content for them
+  uint32_t rounds = 1;         // ballots in a window
+  bool votes_again = false;    // each ballot is encoded a second time before it is read
+  bool odd_rank = false;       // beside good ones: rank 0 rejects some policies, or was given another content for them
+  bool same_contents = false;  // all versions are the same content
 };
 
 struct SmallScopeResult {
