@@ -31,6 +31,8 @@
 #include "absl/time/time.h"
 #include "client/client_options.h"
 #include "daemon/store/store.h"
+#include "google/protobuf/io/zero_copy_stream.h"
+#include "google/protobuf/message.h"
 #include "gradgate/store/v1/store.pb.h"
 #include "gradgate/v1/stats.pb.h"
 
