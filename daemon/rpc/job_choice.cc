@@ -103,10 +103,10 @@ absl::Status NoSuchJob(absl::string_view selector, const std::vector<v1::NodeAns
   constexpr size_t kShown = 8;
   const size_t more = silent.size() - std::min(silent.size(), kShown);
   silent.resize(silent.size() - more);
-  std::string text = absl::StrCat("no job \"", selector, "\" on this node");
-  if (nodes.size() > 1)
-    text = absl::StrCat("no job \"", selector, "\" on the ", nodes.size() - silent.size() - more, " nodes that answered");
-  if (!silent.empty()) absl::StrAppend(&text, "; not asked with success: ", absl::StrJoin(silent, ", "));
+  const size_t answered = nodes.size() - silent.size() - more;
+  std::string text = absl::StrCat("no job \"", selector, "\" on ");
+  absl::StrAppend(&text, answered == 1 ? "this node" : absl::StrCat("the ", answered, " nodes that answered"));
+  if (!silent.empty()) absl::StrAppend(&text, "; no answer from ", absl::StrJoin(silent, ", "));
   if (more > 0) absl::StrAppend(&text, " and ", more, " more");
   return absl::NotFoundError(absl::StrCat(text, "; ListJobs tells those that are"));
 }

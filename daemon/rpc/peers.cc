@@ -18,7 +18,8 @@ namespace {
 using store::v1::StoredNode;
 
 constexpr absl::string_view kPrefix = "nodes/";
-constexpr double kCallersShare = 0.8;  // of its time may be spent on waiting for others
+constexpr absl::Duration kTelling = absl::Milliseconds(750);  // who is silent for so long is asked briefly for a while
+constexpr double kCallersShare = 0.8;                         // of its time may be spent on waiting for others
 
 // Why a status means that the daemon gave no answer; empty where it is one.
 std::string NoAnswer(const grpc::Status& status, absl::Duration given) {
@@ -213,7 +214,7 @@ std::shared_ptr<Asking> StorePeers::Ask(absl::string_view method, std::string re
     if (end.status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) {
       core->book.Answered(name, call.channel.get());
     } else if (call.deadline - now >= kBriefly) {  // less proves nothing
-      const bool in_full = call.deadline - now >= kMaxWait / 2;
+      const bool in_full = call.deadline - now >= kTelling;
       core->book.Silent(name, call.channel.get(), in_full ? absl::Now() + kBrieflyFor : absl::InfinitePast());
     }
   };

@@ -39,10 +39,10 @@
 namespace gradgate {
 
 struct PeersOptions {
-  std::string node_name;      // of this daemon, which is not asked; empty: it has none
-  std::string address;        // where it serves TCP; empty: nowhere
-  client::TlsFiles tls = {};  // its own certificate
-  size_t max_calls = 2048;    // under way, of all questions
+  std::string node_name = "";  // of this daemon, which is not asked; empty: it has none
+  std::string address = "";    // where it serves TCP; empty: nowhere
+  client::TlsFiles tls = {};   // its own certificate
+  size_t max_calls = 2048;     // under way, of all questions
   size_t max_answer_bytes = size_t{16} << 20;
   size_t max_total_bytes = size_t{48} << 20;  // of all answers to one question
 };
@@ -104,8 +104,11 @@ class Peers {
       std::vector<PeerAnswer<Response>> answers;
       answers.reserve(raw.size());
       for (Raw& one : raw) {
-        answers.push_back({std::move(one.node), one.status});
-        if (one.status.ok()) answers.back().answer = std::move(static_cast<Response&>(*one.response));
+        if (one.status.ok()) {
+          answers.push_back({std::move(one.node), std::move(static_cast<Response&>(*one.response))});
+        } else {
+          answers.push_back({std::move(one.node), one.status});
+        }
       }
       done(std::move(answers));
     });
