@@ -30,6 +30,7 @@ class WiredDaemon final : public Daemon {
   SystemClock clock_;
   RejectionCounts rejections_;
   Registry registry_;
+  std::unique_ptr<Store> store_;
   std::unique_ptr<ShimListener> listener_;
   std::unique_ptr<RpcServer> rpc_;
   std::unique_ptr<MetricsServer> metrics_;
@@ -49,17 +50,26 @@ absl::Status WiredDaemon::Listen() {
   if (!listener.ok()) return listener.status();
   listener_ = *std::move(listener);
 
+  // After the socket: whoever has that is the only daemon of the directory.
+  auto store = OpenStore(options_.store, options_.directory, LogToStderr);
+  if (!store.ok()) return store.status();
+  store_ = *std::move(store);
+  options_.rpc.store = store_.get();
+  options_.rpc.node_name = options_.store.node_name;
+  options_.rpc.advertise = options_.store.advertise_address;
+
   auto rpc = RpcServer::Start(options_.rpc, &registry_);
   if (!rpc.ok()) return rpc.status();
   rpc_ = *std::move(rpc);
 
   if (!options_.metrics_listen.empty()) {
-    auto metrics = MetricsServer::Start(options_.metrics_listen, options_.version, &registry_, &rejections_);
+    auto metrics = MetricsServer::Start(options_.metrics_listen, options_.version, &registry_, &rejections_, store_.get());
     if (!metrics.ok()) return metrics.status();
     metrics_ = *std::move(metrics);
   }
   loop_ = std::thread([this] { listener_->Run(); });
-  return absl::OkStatus();
+  AnnounceNode(options_.store, options_.directory, options_.version, rpc_->tcp_port(), options_.rpc.tls.any(), store_.get());
+  return AwaitAnnounced(options_.store, store_.get(), LogToStderr);
 }
 
 std::string WiredDaemon::ReadyLine() const {
@@ -87,6 +97,7 @@ void WiredDaemon::ShutDown() {
   listener_.reset();
   if (rpc_) rpc_->ShutDown(kRpcGrace);
   metrics_.reset();
+  store_.reset();
 }
 
 }  // namespace

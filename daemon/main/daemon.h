@@ -1,4 +1,4 @@
-// The parts of gradgated, wired: registry, shim listener and its thread, gRPC server, metrics server.
+// The parts of gradgated, wired: registry, shim listener and its thread, store, gRPC server, metrics server.
 //
 // Thread class: one thread. ShutDown() twice is fine; the destructor calls it.
 
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "daemon/main/open_store.h"
 #include "daemon/node/registry.h"
 #include "daemon/node/shim_listener.h"
 #include "daemon/rpc/server.h"
@@ -22,11 +23,13 @@ struct DaemonOptions {
   RegistryOptions registry;
   ListenerOptions listener;  // socket_path and version are filled in
   RpcOptions rpc;            // socket_path is filled in
+  StoreOptions store;
 };
 
 class Daemon {
  public:
-  // Binds everything, then serves. Errors are those of the parts; what was bound is released.
+  // Binds everything, then serves, and joins the other daemons of its store. Errors are those of the parts; what was bound is
+  // released. Takes seconds where the store does not answer, or another daemon has this node's name.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const DaemonOptions& options);
   virtual ~Daemon() = default;
 

@@ -1,5 +1,7 @@
 #include "daemon/main/flags.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -15,6 +17,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "daemon/main/run_dir.h"
+#include "daemon/rpc/listen_address.h"
+#include "daemon/store/store_address.h"
 
 ABSL_FLAG(std::string, dir, "",
           "Directory of shim.sock (trainers) and api.sock (gRPC). Default: $GRADGATE_DIR, else /run/gradgate if it can be "
@@ -28,6 +32,18 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, tls_cert, "", "PEM file with the certificate that --grpc_listen shows.");
 ABSL_FLAG(std::string, tls_key, "", "PEM file with the private key of --tls_cert.");
 ABSL_FLAG(std::string, tls_client_ca, "", "PEM file with the authority that must have signed the certificates of callers.");
+ABSL_FLAG(std::string, store, "",
+          "What daemons share: memory, file:PATH, etcd://HOST:PORT[,HOST:PORT…], or etcds://… for TLS. Daemons with the same etcd answer "
+          "for each other's nodes. Default: a file in a state directory, else memory.");
+ABSL_FLAG(std::string, store_ca, "", "PEM file with the authority that must have signed etcd's certificate. Empty: the system's.");
+ABSL_FLAG(std::string, store_cert, "", "PEM file with the certificate that is shown to etcd.");
+ABSL_FLAG(std::string, store_key, "", "PEM file with the private key of --store_cert.");
+ABSL_FLAG(std::string, store_user, "", "User that etcd knows, where it asks for one.");
+ABSL_FLAG(std::string, store_password_file, "", "File with the password of --store_user in its first line.");
+ABSL_FLAG(std::string, node_name, "", "Name of this node; each daemon of a store has its own. Default: the host's name.");
+ABSL_FLAG(std::string, advertise, "",
+          "HOST:PORT at which other daemons reach --grpc_listen; port 0: the one it got. Default: the address of --grpc_listen, "
+          "unless that is a wildcard or loopback.");
 ABSL_FLAG(bool, grpc_reflection, true, "Serve gRPC reflection, so that grpcurl and the like need no .proto files.");
 ABSL_FLAG(uint32_t, max_clients, 256, "Trainer connections served at once; more are refused. Also the ranks kept of one job.");
 ABSL_FLAG(uint32_t, max_clients_per_user, 0,
@@ -95,6 +111,47 @@ absl::Status CheckValues() {
   return absl::OkStatus();
 }
 
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
+}
+
+absl::StatusOr<std::string> AdvertiseAddress() {
+  const std::string given = absl::GetFlag(FLAGS_advertise);
+  const std::string listen = absl::GetFlag(FLAGS_grpc_listen);
+  if (!given.empty()) {
+    if (listen.empty()) return absl::InvalidArgumentError("--advertise needs --grpc_listen: nothing would answer there");
+    if (absl::Status s = CheckAdvertiseAddress(given); !s.ok()) return s;
+    return given;
+  }
+  const absl::StatusOr<HostPort> address = ParseHostPort(listen);
+  const bool can_be_reached = address.ok() && !IsLoopback(address->host) && CheckAdvertiseAddress(listen).ok();
+  return can_be_reached ? listen : "";
+}
+
+absl::StatusOr<StoreOptions> ParseStoreFlags() {
+  StoreOptions options;
+  absl::StatusOr<StoreAddress> address = ParseStoreAddress(absl::GetFlag(FLAGS_store));
+  if (!address.ok()) return address.status();
+  options.address = *std::move(address);
+  options.shown = absl::GetFlag(FLAGS_store);
+  options.ca_file = absl::GetFlag(FLAGS_store_ca);
+  options.cert_file = absl::GetFlag(FLAGS_store_cert);
+  options.key_file = absl::GetFlag(FLAGS_store_key);
+  options.user = absl::GetFlag(FLAGS_store_user);
+  options.password_file = absl::GetFlag(FLAGS_store_password_file);
+  options.node_name = absl::GetFlag(FLAGS_node_name).empty() ? HostName() : absl::GetFlag(FLAGS_node_name);
+  if (absl::Status s = CheckNodeName(options.node_name); !s.ok()) return s;
+  absl::StatusOr<std::string> advertise = AdvertiseAddress();
+  if (!advertise.ok()) return advertise.status();
+  options.advertise_address = *std::move(advertise);
+  if (options.address.kind == StoreAddress::Kind::kEtcd && options.advertise_address.empty()) {
+    std::fprintf(stderr, "gradgated: other daemons of %s cannot ask this one: give --grpc_listen and --advertise=HOST:PORT\n",
+                 options.shown.c_str());
+  }
+  return options;
+}
+
 }  // namespace
 
 std::string HelpText() {
@@ -128,7 +185,10 @@ absl::StatusOr<DaemonOptions> ParseFlags(int argc, char** argv) {
 
   absl::StatusOr<std::string> directory = ChooseRunDirectory(absl::GetFlag(FLAGS_dir));
   if (!directory.ok()) return directory.status();
+  absl::StatusOr<StoreOptions> store = ParseStoreFlags();
+  if (!store.ok()) return store.status();
   DaemonOptions options;
+  options.store = *std::move(store);
   options.version = GRADGATE_VERSION;
   options.directory = *directory;
   options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);

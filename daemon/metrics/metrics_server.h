@@ -1,4 +1,4 @@
-// Serves /metrics over HTTP. Each scrape takes one snapshot of the registry.
+// Serves /metrics over HTTP. Each scrape takes one snapshot of the registry, and asks the store how it is.
 //
 // Thread class: Start() and the destructor from one thread; scrapes run on the server's own threads. The destructor takes up to
 // two seconds (the library polls).
@@ -12,15 +12,16 @@
 #include "absl/status/statusor.h"
 #include "daemon/node/registry.h"
 #include "daemon/node/rejection.h"
+#include "daemon/store/store.h"
 
 namespace gradgate {
 
 class MetricsServer {
  public:
-  // `listen` is host:port or port; port 0: any. Neither pointer is owned; both outlive this.
+  // `listen` is host:port or port; port 0: any. No pointer is owned; all outlive this. Without a `store` its series are left out.
   // UNAVAILABLE: the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen, const std::string& version,
-                                                              Registry* registry, const RejectionCounts* rejections);
+                                                              Registry* registry, const RejectionCounts* rejections, const Store* store = nullptr);
   virtual ~MetricsServer() = default;
 
   // The port in use.

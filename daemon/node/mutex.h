@@ -8,6 +8,8 @@
 #ifndef GRADGATE_DAEMON_NODE_MUTEX_H_
 #define GRADGATE_DAEMON_NODE_MUTEX_H_
 
+#include <chrono>
+#include <condition_variable>
 #include <mutex>
 
 #include "absl/base/thread_annotations.h"
@@ -22,6 +24,7 @@ class ABSL_LOCKABLE Mutex {
   void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
 
  private:
+  friend class CondVar;
   std::mutex mutex_;
 };
 
@@ -35,6 +38,25 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
 
  private:
   Mutex* const mutex_;
+};
+
+// What threads that hold a mutex wait for.
+class CondVar {
+ public:
+  void NotifyAll() { condition_.notify_all(); }
+
+  // Releases the mutex meanwhile. Also returns early for no reason.
+  void WaitUntil(Mutex* mutex, std::chrono::steady_clock::time_point deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
+    condition_.wait_until(lock, deadline);
+    lock.release();
+  }
+  void WaitFor(Mutex* mutex, std::chrono::nanoseconds longest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    WaitUntil(mutex, std::chrono::steady_clock::now() + longest);
+  }
+
+ private:
+  std::condition_variable condition_;
 };
 
 }  // namespace daemon_mutex

@@ -1,0 +1,120 @@
+#include "tests/daemon/store/etcd_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "daemon/node/unique_fd.h"
+#include "tests/daemon/store/await.h"
+
+namespace gradgate::testing {
+namespace {
+
+std::string Find(const std::string& program) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "/usr/bin" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (access((folder + "/" + program).c_str(), X_OK) == 0) return folder + "/" + program;
+  }
+  return "";
+}
+
+sockaddr_in Loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+// etcd does not tell which port it got for 0.
+int FreePort() {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = Loopback(0);
+  socklen_t size = sizeof(address);
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) std::abort();
+  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) std::abort();
+  return ntohs(address.sin_port);
+}
+
+bool Accepts(int port) {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in address = Loopback(port);
+  return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+}
+
+}  // namespace
+
+bool EtcdServer::installed() { return !Find("etcd").empty() && !Find("etcdctl").empty(); }
+
+EtcdServer::EtcdServer(std::string scheme, std::vector<std::string> flags) : scheme_(std::move(scheme)), flags_(std::move(flags)) {
+  for (int attempt = 0; attempt < 5 && !process_; ++attempt) {  // another process may take a port first
+    client_port_ = FreePort();
+    peer_port_ = FreePort();
+    Start();
+  }
+  EXPECT_TRUE(running()) << Log();
+}
+
+bool EtcdServer::Start() {
+  const std::string client = scheme_ + "://" + endpoint();
+  const std::string peer = "http://127.0.0.1:" + std::to_string(peer_port_);
+  std::vector<std::string> arguments = {Find("etcd"),
+                                        "--name=test",
+                                        "--data-dir=" + (directory_ / "data"),
+                                        "--listen-client-urls=" + client,
+                                        "--advertise-client-urls=" + client,
+                                        "--listen-peer-urls=" + peer,
+                                        "--initial-advertise-peer-urls=" + peer,
+                                        "--initial-cluster=test=" + peer,
+                                        "--logger=zap",
+                                        "--log-outputs=" + (directory_ / "log")};
+  arguments.insert(arguments.end(), flags_.begin(), flags_.end());
+  process_ = std::make_unique<Process>(arguments);
+  const pid_t pid = process_->pid();
+  const bool accepts = Await([this, pid] { return Accepts(client_port_) || kill(pid, 0) != 0; });
+  if (!accepts || !Await([this] { return Log().find("serving") != std::string::npos; })) process_.reset();
+  return running();
+}
+
+void EtcdServer::Kill() { process_.reset(); }
+void EtcdServer::Freeze() { process_->Signal(SIGSTOP); }
+void EtcdServer::Thaw() { process_->Signal(SIGCONT); }
+void EtcdServer::Wipe() { std::filesystem::remove_all(directory_ / "data"); }
+
+EtcdOptions EtcdServer::Options() const {
+  EtcdOptions options;
+  options.name = "etcd://" + endpoint();
+  options.endpoints = {endpoint()};
+  options.call_timeout = absl::Seconds(2);
+  options.heartbeat_interval = absl::Milliseconds(300);
+  options.heartbeat_timeout = absl::Milliseconds(700);
+  options.lease_ttl = absl::Seconds(3);
+  options.max_backoff = absl::Milliseconds(500);
+  return options;
+}
+
+std::string EtcdServer::Ctl(const std::vector<std::string>& arguments) {
+  std::vector<std::string> all = {Find("etcdctl"), "--endpoints=" + scheme_ + "://" + endpoint()};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  Process ctl(all, {"ETCDCTL_API=3"});
+  std::string said = ctl.ReadAll();
+  EXPECT_EQ(ctl.Wait(), 0) << said;
+  return said;
+}
+
+std::string EtcdServer::Log() const {
+  std::ifstream file(directory_ / "log");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace gradgate::testing
