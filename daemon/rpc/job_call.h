@@ -29,7 +29,7 @@
 #include "daemon/rpc/job_choice.h"
 #include "daemon/rpc/parts.h"
 #include "daemon/rpc/peers.h"
-#include "daemon/rpc/shown_text.h"
+#include "daemon/rpc/presentable.h"
 #include "gradgate/v1/stats.pb.h"
 #include "grpcpp/grpcpp.h"
 
@@ -126,7 +126,7 @@ class JobCall final : public grpc::ServerUnaryReactor, public std::enable_shared
       } else if (absl::IsInvalidArgument(answer.answer.status()) && !IsWholeRunId(Selector())) {
         return FinishWith(  // there the selector means several jobs
             absl::InvalidArgumentError(
-                absl::StrCat("node ", answer.node.node_name(), ": ", ShownText(answer.answer.status().message()))));
+                absl::StrCat("node ", answer.node.node_name(), ": ", Presentable(answer.answer.status().message()))));
       }
     }
     if (claims.empty()) return Merge();
@@ -172,7 +172,7 @@ class JobCall final : public grpc::ServerUnaryReactor, public std::enable_shared
         if (!note.empty() && answer.node.note().empty()) answer.node.set_note(note);
       } else if (answer.node.answered() && !absl::IsNotFound(status)) {
         answer.node.set_answered(false);
-        answer.node.set_error(absl::StrCat("refused the question: ", ShownText(status.message())));
+        answer.node.set_error(absl::StrCat("refused the question: ", Presentable(status.message())));
       }
       parts.nodes.push_back(std::move(answer.node));
     }

@@ -6,7 +6,7 @@
 #include "daemon/node/text_check.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/merge_jobs.h"
-#include "daemon/rpc/shown_text.h"
+#include "daemon/rpc/presentable.h"
 
 namespace gradgate {
 namespace {
@@ -58,9 +58,9 @@ v1::ListNodesResponse MergeNodes(Parts<v1::ListNodesResponse> parts, const std::
 void SetStore(const Store* store, v1::ListNodesResponse* response) {
   if (store == nullptr) return;
   const StoreHealth health = store->Health();
-  response->set_store(ShownText(health.name));
+  response->set_store(Presentable(health.name));
   response->set_store_shared(health.shared);
-  response->set_store_trouble(ShownText(health.trouble));
+  response->set_store_trouble(Presentable(health.trouble));
 }
 
 }  // namespace gradgate

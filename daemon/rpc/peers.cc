@@ -9,7 +9,7 @@
 #include "daemon/node/mutex.h"
 #include "daemon/rpc/fan_out.h"
 #include "daemon/rpc/peer_book.h"
-#include "daemon/rpc/shown_text.h"
+#include "daemon/rpc/presentable.h"
 #include "grpcpp/support/proto_buffer_reader.h"
 
 namespace gradgate {
@@ -23,7 +23,7 @@ constexpr double kCallersShare = 0.8;                         // of its time may
 
 // Why a status means that the daemon gave no answer; empty where it is one.
 std::string NoAnswer(const grpc::Status& status, absl::Duration given) {
-  const std::string message = ShownText(status.error_message());
+  const std::string message = Presentable(status.error_message());
   switch (status.error_code()) {
     case grpc::StatusCode::OK:
     case grpc::StatusCode::NOT_FOUND:
@@ -136,7 +136,7 @@ v1::NodeAnswer StorePeers::Self() const {
   self.set_answered(true);
   const StoreHealth health = store_ != nullptr ? store_->Health() : StoreHealth{};
   if (!health.reachable) {
-    self.set_note(absl::StrCat("the store cannot be reached, so nodes are those last known: ", ShownText(health.trouble)));
+    self.set_note(absl::StrCat("the store cannot be reached, so nodes are those last known: ", Presentable(health.trouble)));
   } else if (!health.shared && Known().empty()) {
     self.set_note("no common store (gradgated --store): answers for its own node alone");
   }

@@ -16,6 +16,15 @@
 
 namespace gradgate::testing {
 
+inline StoreHealth MakeHealth(bool shared, bool reachable, const std::string& name, const std::string& trouble = "") {
+  StoreHealth health;
+  health.shared = shared;
+  health.reachable = reachable;
+  health.name = name;
+  health.trouble = trouble;
+  return health;
+}
+
 class FakeStore final : public Store {
  public:
   // nodes/NAME.
@@ -62,7 +71,7 @@ class FakeStore final : public Store {
  private:
   mutable Mutex mutex_;
   std::map<std::string, std::string> values_ ABSL_GUARDED_BY(mutex_);
-  StoreHealth health_ ABSL_GUARDED_BY(mutex_) = {.shared = true, .reachable = true, .name = "fake", .trouble = ""};
+  StoreHealth health_ ABSL_GUARDED_BY(mutex_) = MakeHealth(true, true, "fake");
 };
 
 }  // namespace gradgate::testing

@@ -320,9 +320,9 @@ TEST_F(PeersTest, SaysWhatItIsAndWhetherItIsAlone) {
   EXPECT_EQ(peers_->Self().node_name(), "self");
   EXPECT_TRUE(peers_->Self().answered());
   EXPECT_EQ(peers_->Self().note(), "");
-  store_.SetHealth({.shared = false, .reachable = true, .name = "memory", .trouble = ""});
+  store_.SetHealth(testing::MakeHealth(false, true, "memory"));
   EXPECT_THAT(peers_->Self().note(), HasSubstr("no common store (gradgated --store)"));
-  store_.SetHealth({.shared = true, .reachable = false, .name = "etcd", .trouble = "no answer since noon"});
+  store_.SetHealth(testing::MakeHealth(true, false, "etcd", "no answer since noon"));
   EXPECT_THAT(peers_->Self().note(), HasSubstr("those last known: no answer since noon"));
   const auto alone = Peers::Create(nullptr, {.node_name = "alone"});
   EXPECT_THAT(alone->Self().note(), HasSubstr("no common store"));

@@ -1,4 +1,4 @@
-#include "daemon/rpc/shown_text.h"
+#include "daemon/rpc/presentable.h"
 
 #include <cstddef>
 
@@ -6,7 +6,7 @@
 
 namespace gradgate {
 
-std::string ShownText(absl::string_view text_untrusted) {
+std::string Presentable(absl::string_view text_untrusted) {
   constexpr size_t kMaxBytes = 300;
   const absl::string_view text = text_untrusted.substr(0, kMaxBytes);
   for (size_t cut = 0; cut < 4 && cut <= text.size(); ++cut) {  // the limit may have split a character
