@@ -16,6 +16,7 @@
 #include "daemon/node/page_reader.h"
 #include "daemon/node/views.h"
 #include "daemon/node/window_history.h"
+#include "daemon/node/window_trail.h"
 
 namespace gradgate {
 
@@ -24,6 +25,7 @@ struct RankSinks {
   WindowHistory* windows;
   NodeHistograms* histograms;
   PageErrors* errors;
+  uint64_t now_ns;  // the node's CLOCK_MONOTONIC
 };
 
 class RankTrack {
@@ -53,6 +55,8 @@ class RankTrack {
   void ReleaseSlot() { holds_slot_ = false; }
 
   RankView View() const;
+  // What the doctor looks at. `now` and `now_ns`: one instant, by the wall and by CLOCK_MONOTONIC.
+  RankEvidenceView Evidence(absl::Time now, uint64_t now_ns) const;
 
  private:
   void TakeCounters(const RankSinks& sinks);
@@ -72,6 +76,13 @@ class RankTrack {
   uint64_t event_missed_count_ = 0;
   uint64_t window_missed_count_ = 0;
   uint64_t connect_count_ = 0;
+  // Of the two above, what was gone before this daemon first looked.
+  uint64_t event_missed_before_ = 0;
+  uint64_t window_missed_before_ = 0;
+  uint64_t page_error_count_ = 0;
+  WindowTrail trail_;
+  uint64_t active_ns_ = 0;   // latest instant that the page has, on the trainer's clock
+  uint64_t changed_ns_ = 0;  // when that was seen to change, on the node's
 };
 
 }  // namespace gradgate

@@ -81,7 +81,9 @@ uint64_t Registry::generation() const {
   return generation_;
 }
 
-RankSinks Registry::SinksOf(JobEntry& job) { return RankSinks{&job.windows, &histograms_, &page_errors_}; }
+RankSinks Registry::SinksOf(JobEntry& job) {
+  return RankSinks{&job.windows, &histograms_, &page_errors_, clock_->MonotonicNs()};
+}
 
 void Registry::RefreshAll(Pass pass) {
   for (const auto& [connection, live] : live_) {

@@ -100,6 +100,9 @@ class Registry {
   // several runs), NOT_FOUND.
   absl::StatusOr<JobStatsView> GetJobStats(absl::string_view selector);
 
+  // As GetJobStats, with what the doctor looks at.
+  absl::StatusOr<JobEvidenceView> GetEvidence(absl::string_view selector);
+
   // The job that `selector` means. Errors as GetJobStats.
   absl::StatusOr<uint64_t> FindJob(absl::string_view selector);
 
