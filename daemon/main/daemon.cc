@@ -39,6 +39,7 @@ class WiredDaemon final : public Daemon {
 absl::Status WiredDaemon::Listen() {
   options_.listener.socket_path = absl::StrCat(options_.directory, "/", link::kShimSocketName);
   options_.listener.version = options_.version;
+  options_.rpc.version = options_.version;
   options_.rpc.socket_path = absl::StrCat(options_.directory, "/", link::kApiSocketName);
 
   ListenerCallbacks callbacks;

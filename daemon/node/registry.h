@@ -105,6 +105,7 @@ class Registry {
 
   // The job that `selector` means. Errors as GetJobStats.
   absl::StatusOr<uint64_t> FindJob(absl::string_view selector);
+  absl::StatusOr<JobView> ViewJob(absl::string_view selector);
 
   // Up to `limit` windows of a job, from `from_index` on (or from it downwards); none given: from the oldest (newest).
   // NOT_FOUND: the job is no longer kept.

@@ -113,6 +113,15 @@ absl::StatusOr<uint64_t> Registry::FindJob(absl::string_view selector) {
   return (*job)->id;
 }
 
+absl::StatusOr<JobView> Registry::ViewJob(absl::string_view selector) {
+  MutexLock lock(&mutex_);
+  RefreshAll(Pass::kQuery);
+  Expire();
+  absl::StatusOr<JobEntry*> job = Find(selector);
+  if (!job.ok()) return job.status();
+  return (*job)->View();
+}
+
 absl::StatusOr<std::vector<WindowView>> Registry::ListWindows(uint64_t job_id, std::optional<uint64_t> from_index,
                                                               bool newest_first, size_t limit) {
   MutexLock lock(&mutex_);

@@ -48,6 +48,8 @@ struct JobView {
   Enforcement enforcement = Enforcement::kUnspecified;
   uint32_t accumulate = 0;
   uint64_t window_count = 0;
+  uint32_t lowest_rank = 0;
+  uint64_t closed_by_all = 0;  // windows below this are closed by every rank seen
 };
 
 struct JobStatsView {

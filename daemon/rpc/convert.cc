@@ -216,6 +216,7 @@ v1::Job ToMessage(const JobView& job) {
   out.set_enforcement(static_cast<v1::Enforcement>(job.enforcement));
   out.set_accumulate(Signed32(job.accumulate));
   out.set_window_count(Signed(job.window_count));
+  out.set_lowest_rank(Signed32(job.lowest_rank));
   return out;
 }
 

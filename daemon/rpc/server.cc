@@ -13,7 +13,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "daemon/node/socket_file.h"
+#include "daemon/rpc/peers.h"
 #include "daemon/rpc/stats_service.h"
 #include "daemon/rpc/window_watch.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -31,12 +33,20 @@ uint64_t RandomKey() {
   return static_cast<uint64_t>(random()) << 32 | random();
 }
 
+// A daemon is a client of the others by the certificate with which it serves.
+PeersOptions ToPeers(const RpcOptions& options) {
+  return {.node_name = options.node_name,
+          .address = options.advertise,
+          .tls = {.ca_file = options.tls.client_ca, .cert_file = options.tls.cert, .key_file = options.tls.key}};
+}
+
 class GrpcRpcServer final : public RpcServer {
  public:
   GrpcRpcServer(const RpcOptions& options, Registry* registry)
       : socket_path_(options.socket_path),
         hub_(registry, options.max_watchers),
-        service_(registry, &hub_, PageTokens(RandomKey())) {}
+        peers_(Peers::Create(options.store, ToPeers(options))),
+        service_(registry, &hub_, peers_.get(), options.store, PageTokens(RandomKey()), {options.version, absl::Now()}) {}
   ~GrpcRpcServer() override { ShutDown(absl::ZeroDuration()); }
 
   absl::Status Listen(const RpcOptions& options);
@@ -49,6 +59,7 @@ class GrpcRpcServer final : public RpcServer {
   const std::string socket_path_;
   ino_t socket_inode_ = 0;
   WatchHub hub_;
+  const std::unique_ptr<Peers> peers_;
   StatsService service_;
   std::unique_ptr<grpc::Server> server_;
   int tcp_port_ = 0;

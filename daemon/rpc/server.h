@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "daemon/node/registry.h"
 #include "daemon/rpc/listen_address.h"
+#include "daemon/store/store.h"
 
 namespace gradgate {
 
@@ -22,6 +23,10 @@ struct RpcOptions {
   TlsFiles tls = {};
   bool reflection = true;
   size_t max_watchers = 64;
+  const Store* store = nullptr;  // where the other daemons are found; not owned, outlives the server; null: there are none
+  std::string node_name = "";    // as this one announces itself
+  std::string advertise = "";    // likewise, host:port
+  std::string version = "";
 };
 
 class RpcServer {
