@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/node/socket_file.h"
+#include "daemon/rpc/diagnosis_service.h"
 #include "daemon/rpc/stats_service.h"
 #include "daemon/rpc/window_watch.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -36,7 +37,8 @@ class GrpcRpcServer final : public RpcServer {
   GrpcRpcServer(const RpcOptions& options, Registry* registry)
       : socket_path_(options.socket_path),
         hub_(registry, options.max_watchers),
-        service_(registry, &hub_, PageTokens(RandomKey())) {}
+        service_(registry, &hub_, PageTokens(RandomKey())),
+        diagnosis_(registry) {}
   ~GrpcRpcServer() override { ShutDown(absl::ZeroDuration()); }
 
   absl::Status Listen(const RpcOptions& options);
@@ -50,6 +52,7 @@ class GrpcRpcServer final : public RpcServer {
   ino_t socket_inode_ = 0;
   WatchHub hub_;
   StatsService service_;
+  DiagnosisService diagnosis_;
   std::unique_ptr<grpc::Server> server_;
   int tcp_port_ = 0;
 };
@@ -65,6 +68,7 @@ absl::Status GrpcRpcServer::Listen(const RpcOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.RegisterService(&service_);
+  builder.RegisterService(&diagnosis_);
   builder.AddListeningPort(absl::StrCat("unix:", birth_path), grpc::InsecureServerCredentials());
   if (!options.tcp_listen.empty()) {
     absl::StatusOr<HostPort> address = ParseHostPort(options.tcp_listen);
