@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "client/cli/job_view.h"
 #include "client/cli/json.h"
+#include "client/cli/plan_command.h"
 #include "client/cli/window_view.h"
 
 namespace gradgate::cli {
@@ -76,6 +77,8 @@ absl::Status RunCommand(const client::SyncStatsClient& client, const Options& op
       return Show(LatestWindows(client, options), options.json, WindowsView, output);
     case Command::kWatch:
       return Watch(client, options, cancel, output);
+    case Command::kPlan:
+      return RunPlan(options, output);
   }
   return absl::InternalError("unknown command");
 }

@@ -17,6 +17,7 @@
 #include "client/cli/interrupter.h"
 #include "client/cli/options.h"
 #include "client/cli/output.h"
+#include "client/cli/plan_command.h"
 #include "client/sync_stats_client.h"
 
 namespace gradgate::cli {
@@ -37,6 +38,11 @@ int Main(int argc, char** argv) {
     return ExitCode(output.status());
   }
   const Options& options = std::get<Options>(parsed);
+  if (options.command == Command::kPlan) {  // numbers alone need no daemon
+    const absl::Status planned = RunPlan(options, &output);
+    const bool usage = absl::IsInvalidArgument(planned) && options.job.empty();
+    return planned.ok() ? kExitOk : Fail(planned.message(), usage ? kExitUsage : ExitCode(planned));
+  }
   client::Cancellation cancellation;
   std::optional<Interrupter> interrupter;
   if (options.command == Command::kWatch) interrupter.emplace(&cancellation);

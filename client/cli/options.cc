@@ -60,7 +60,9 @@ CLI::App* AddCommand(CLI::App& app, const char* name, const char* about, Options
   CLI::App* sub = app.add_subcommand(name, about);
   sub->fallthrough();  // global options may stand behind the command
   sub->callback([&options, command] { options.command = command; });
-  if (command != Command::kJobs) sub->add_option("JOB", options.job, "Job name, run id, or its 6 first digits")->required();
+  if (command == Command::kJobs) return sub;
+  CLI::Option* job = sub->add_option("JOB", options.job, "Job name, run id, or its 6 first digits");
+  if (command != Command::kPlan) job->required();
   return sub;
 }
 
@@ -86,6 +88,10 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
   CLI::Option* from =
       watch->add_option("--from", first_index, "Begin at window N, if it is still kept; else with what closes next")
           ->check(CLI::Range(int64_t{0}, INT64_MAX));
+  CLI::App* plan = AddCommand(
+      app, "plan", "Predict what each sync mode would cost: a job by its measurements, or given numbers with no daemon there",
+      options, Command::kPlan);
+  AddPlanOptions(plan, &options.plan);
 
   try {
     app.parse(argc, argv);
@@ -106,7 +112,7 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
     if (!target.ok()) return Usage(target.status().message());
     options.client.target = target->GrpcName();
   }
-  if (!options.job.empty() || options.command == Command::kJobs) return options;
+  if (!options.job.empty() || options.command == Command::kJobs || options.command == Command::kPlan) return options;
   return Usage("JOB is empty");
 }
 

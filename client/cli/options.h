@@ -8,19 +8,21 @@
 #include <string>
 #include <variant>
 
+#include "client/cli/plan_options.h"
 #include "client/client_options.h"
 
 namespace gradgate::cli {
 
-enum class Command { kJobs, kStatus, kWindows, kWatch };
+enum class Command { kJobs, kStatus, kWindows, kWatch, kPlan };
 
 struct Options {
   Command command = Command::kJobs;
   client::ClientOptions client;
   bool json = false;
-  std::string job;                     // all but kJobs
+  std::string job;                     // all but kJobs; kPlan: empty for numbers alone
   int64_t last = 0;                    // kWindows: the latest so many; 0: all
   std::optional<int64_t> first_index;  // kWatch
+  PlanOptions plan;                    // kPlan
 };
 
 // The command line asks for nothing to be done (--help, --version), or is wrong.

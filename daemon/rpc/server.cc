@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "daemon/node/socket_file.h"
+#include "daemon/rpc/diagnosis_service.h"
 #include "daemon/rpc/peers.h"
 #include "daemon/rpc/stats_service.h"
 #include "daemon/rpc/window_watch.h"
@@ -46,7 +47,8 @@ class GrpcRpcServer final : public RpcServer {
       : socket_path_(options.socket_path),
         hub_(registry, options.max_watchers),
         peers_(Peers::Create(options.store, ToPeers(options))),
-        service_(registry, &hub_, peers_.get(), options.store, PageTokens(RandomKey()), {options.version, absl::Now()}) {}
+        service_(registry, &hub_, peers_.get(), options.store, PageTokens(RandomKey()), {options.version, absl::Now()}),
+        diagnosis_(registry, peers_.get(), options.store) {}
   ~GrpcRpcServer() override { ShutDown(absl::ZeroDuration()); }
 
   absl::Status Listen(const RpcOptions& options);
@@ -61,6 +63,7 @@ class GrpcRpcServer final : public RpcServer {
   WatchHub hub_;
   const std::unique_ptr<Peers> peers_;
   StatsService service_;
+  DiagnosisService diagnosis_;
   std::unique_ptr<grpc::Server> server_;
   int tcp_port_ = 0;
 };
@@ -76,6 +79,7 @@ absl::Status GrpcRpcServer::Listen(const RpcOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.RegisterService(&service_);
+  builder.RegisterService(&diagnosis_);
   builder.AddListeningPort(absl::StrCat("unix:", birth_path), grpc::InsecureServerCredentials());
   if (!options.tcp_listen.empty()) {
     absl::StatusOr<HostPort> address = ParseHostPort(options.tcp_listen);
