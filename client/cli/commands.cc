@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/time/clock.h"
+#include "client/cli/doctor_command.h"
 #include "client/cli/job_view.h"
 #include "client/cli/json.h"
 #include "client/cli/plan_command.h"
@@ -79,6 +80,8 @@ absl::Status RunCommand(const client::SyncStatsClient& client, const Options& op
       return Watch(client, options, cancel, output);
     case Command::kPlan:
       return RunPlan(options, output);
+    case Command::kDoctor:
+      return RunDoctor(options, output).status();
   }
   return absl::InternalError("unknown command");
 }

@@ -21,6 +21,7 @@ constexpr char kFooter[] = R"(Exit codes:
   2  the command line is wrong
   3  no gradgated there, or it went away
   4  no such job
+  5  doctor: something is wrong with the job
 
 Where the daemon is looked for, first that is there: --target or --dir, $GRADGATE_DIR, /run/gradgate,
 $XDG_RUNTIME_DIR/gradgate. JOB is a job name, a run id, or at least its 6 first digits.)";
@@ -92,6 +93,10 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
       app, "plan", "Predict what each sync mode would cost: a job by its measurements, or given numbers with no daemon there",
       options, Command::kPlan);
   AddPlanOptions(plan, &options.plan);
+  CLI::App* doctor =
+      AddCommand(app, "doctor", "Say what is wrong with a job, by rank and window, and what to do", options, Command::kDoctor);
+  doctor->add_flag("--this-node", options.this_node, "Ask no other daemon");
+  doctor->add_flag("--evidence", options.evidence, "With --json: also print what the verdicts were made of");
 
   try {
     app.parse(argc, argv);

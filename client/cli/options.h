@@ -13,7 +13,7 @@
 
 namespace gradgate::cli {
 
-enum class Command { kJobs, kStatus, kWindows, kWatch, kPlan };
+enum class Command { kJobs, kStatus, kWindows, kWatch, kPlan, kDoctor };
 
 struct Options {
   Command command = Command::kJobs;
@@ -22,6 +22,8 @@ struct Options {
   std::string job;                     // all but kJobs; kPlan: empty for numbers alone
   int64_t last = 0;                    // kWindows: the latest so many; 0: all
   std::optional<int64_t> first_index;  // kWatch
+  bool this_node = false;              // kDoctor: ask no other daemon
+  bool evidence = false;               // kDoctor: show what the verdicts were made of
   PlanOptions plan;                    // kPlan
 };
 
