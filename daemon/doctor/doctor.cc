@@ -45,18 +45,19 @@ std::string IdleLine(const JobFacts& facts) {
 }
 
 std::string ReductionLine(const JobFacts& facts) {
-  int64_t issued = 0, intended = 0, steps = 0, windows = 0;
+  int64_t issued = 0, intended = 0, windows = 0, closed = 0;
   for (const Rank& rank : facts.judged()) {
-    const v1::SyncTotals& totals = rank.told->stats().totals();
-    issued += totals.reduction_issued_count();
-    intended += totals.reduction_intended_count();
-    steps += totals.step_count();
-    windows = std::max(windows, rank.window_index());
+    closed = std::max(closed, rank.window_index());
+    for (const v1::WindowEvidence& window : rank.told->windows()) {
+      ++windows;
+      issued += window.window().reduction_issued_count();
+      intended += window.window().reduction_intended_count();
+    }
   }
-  if (steps == 0) return "no optimizer step yet";
-  return absl::StrCat(Number(static_cast<double>(issued) / static_cast<double>(steps)), " reductions per optimizer step, ",
-                      Number(static_cast<double>(intended) / static_cast<double>(steps)), " intended, over ",
-                      Count(windows, "window"));
+  if (windows == 0) return "no window closed yet";
+  const auto per_window = [&](int64_t count) { return Number(static_cast<double>(count) / static_cast<double>(windows)); };
+  return absl::StrCat("reductions per window: ", per_window(issued), " issued, ", per_window(intended), " intended; ",
+                      Count(closed, "window"), " closed, the last ", facts.judged().front().told->windows_size(), " looked at");
 }
 
 std::string WaitLine(const JobFacts& facts) {

@@ -25,6 +25,11 @@ bool Rank::inside_window() const {
          progress.gradient_issued_count() + progress.ours_issued_count() > 0;
 }
 
+bool Rank::stopped() const {
+  const std::string& state = told->process_state();
+  return state == "T" || state == "t" || state == "Z";
+}
+
 JobFacts::JobFacts(const Evidence& evidence) : evidence_(evidence) {
   TakeRanks();
   ShareWindows();

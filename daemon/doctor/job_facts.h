@@ -43,6 +43,8 @@ struct Rank {
   absl::Duration idle() const { return ToDuration(told->progress().idle()); }
   // Has begun the open window: a micro-step, or a collective that belongs to it.
   bool inside_window() const;
+  // Its kernel says that it does not run: stopped by a signal or a debugger, or dead.
+  bool stopped() const;
   // In a collective whose end would be seen.
   bool in_collective() const { return told->progress().in_flight_count() > 0; }
 };

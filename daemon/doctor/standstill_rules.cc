@@ -41,12 +41,22 @@ std::string Place(const Rank& rank) {
   }
   if (!progress.counts_exact()) return absl::StrCat(text, ", collectives of the window not known");
   return absl::StrCat(text, ", ", Count(progress.gradient_issued_count(), "gradient collective"), " issued",
-                      progress.ours_issued_count() > 0 ? ", ballot issued" : "");
+                      progress.ours_issued_count() > 0 ? ", ballot issued" : "",
+                      rank.in_collective() ? absl::StrCat(", ", progress.in_flight_count(), " in flight") : "");
+}
+
+const char* Process(const Rank& rank) {
+  const std::string& state = rank.told->process_state();
+  if (state == "T") return "; its process is stopped by a signal";
+  if (state == "t") return "; its process is stopped by a debugger";
+  if (state == "Z") return "; its process is dead";
+  if (state == "D") return "; its process waits for a device or a file system";
+  return "";
 }
 
 std::string StateLine(const Rank& rank) {
   if (rank.state() == v1::STATE_FINISHED) return absl::StrCat(Who(rank), ": finished, before window ", rank.window_index());
-  return absl::StrCat(Who(rank), ": ", Place(rank), "; last seen to move ", Span(rank.idle()), " ago");
+  return absl::StrCat(Who(rank), ": ", Place(rank), "; last seen to move ", Span(rank.idle()), " ago", Process(rank));
 }
 
 void AddRankLines(const std::vector<Rank>& ranks, v1::Verdict& verdict) {
@@ -79,6 +89,14 @@ std::vector<Rank> StandingApart(const JobFacts& facts) {
   return apart && issued ? front : std::vector<Rank>();
 }
 
+template <typename Which>
+void Move(std::vector<Rank>& from, std::vector<Rank>& to, Which which) {
+  const auto first = std::stable_partition(from.begin(), from.end(), [&](const Rank& rank) { return !which(rank); });
+  if (first == from.begin()) return;  // nobody would be left
+  to.insert(to.end(), first, from.end());
+  from.erase(first, from.end());
+}
+
 Wait FindWait(const JobFacts& facts) {
   Wait wait;
   wait.waiting = WaitingTooLong(facts);
@@ -91,16 +109,19 @@ Wait FindWait(const JobFacts& facts) {
   for (const Rank& rank : facts.ranks()) {
     if (waiting.count(rank.rank()) == 0 && PositionOf(rank) < wait.front) wait.missing.push_back(rank);
   }
-  if (!wait.missing.empty()) return wait;
-  for (const Rank& rank : wait.waiting) {
-    if (PositionOf(rank) < wait.front) wait.missing.push_back(rank);
-  }
+  // One that is stopped has not arrived, wherever it was when that happened.
+  Move(wait.waiting, wait.missing, [](const Rank& rank) { return rank.stopped(); });
+  if (wait.missing.empty()) Move(wait.waiting, wait.missing, [&](const Rank& rank) { return PositionOf(rank) < wait.front; });
   return wait;
 }
 
 void AdviseOnMissing(const Rank& rank, v1::Verdict& verdict) {
   const std::string name = absl::StrCat("rank ", rank.rank());
-  if (rank.state() == v1::STATE_FINISHED) {
+  if (rank.stopped()) {
+    verdict.add_advice(absl::StrCat("the process of ", name,
+                                    " does not run: let it go on (kill -CONT), or see who stopped it: a debugger, "
+                                    "a batch system that suspends jobs"));
+  } else if (rank.state() == v1::STATE_FINISHED) {
     verdict.add_advice(absl::StrCat(name,
                                     " left the training while others go on: its data ended first. Let all ranks end together "
                                     "(micro_batches with uneven=\"stop\" or \"zeros\")"));

@@ -133,6 +133,7 @@ RankView RankTrack::View() const {
 RankEvidenceView RankTrack::Evidence(absl::Time now, uint64_t now_ns) const {
   RankEvidenceView view;
   view.rank = View();
+  view.peer_process_id = running() ? peer_process_id_ : 0;
   // Two ways from the identity's instant to now agree when the trainer reads the node's clock.
   const absl::Duration apart =
       (now - identity_.start_time()) - absl::Nanoseconds(static_cast<int64_t>(now_ns - identity_.monotonic_ns));

@@ -40,6 +40,9 @@ class RankTrack {
   // Reads the page one last time, lets go of it, then changes state.
   void End(RankState state, absl::Time now, const RankSinks& sinks);
 
+  // As the kernel tells it in this daemon's namespace; 0: not known.
+  void set_peer_process_id(int32_t process_id) { peer_process_id_ = process_id; }
+
   bool running() const { return state_ == RankState::kRunning; }
   uint64_t connection() const { return connection_; }
   RankState state() const { return state_; }
@@ -65,6 +68,7 @@ class RankTrack {
   uint32_t slot_ = 0;
   bool holds_slot_ = false;
   RankState state_ = RankState::kRunning;
+  int32_t peer_process_id_ = 0;
   RankIdentity identity_;
   std::unique_ptr<PageMapping> mapping_;  // null when ended
   PageMapping::FileId file_id_{};

@@ -7,7 +7,7 @@
 
 namespace gradgate {
 
-absl::StatusOr<Registration> Registry::Register(uint32_t user_id, std::unique_ptr<PageMapping> mapping) {
+absl::StatusOr<Registration> Registry::Register(uint32_t user_id, std::unique_ptr<PageMapping> mapping, int32_t process_id) {
   if (absl::Status s = CheckPageHeader(*mapping->page_untrusted()); !s.ok()) return s;
   absl::StatusOr<RankIdentity> identity = ReadIdentity(*mapping->page_untrusted());
   if (!identity.ok()) return identity.status();
@@ -28,6 +28,7 @@ absl::StatusOr<Registration> Registry::Register(uint32_t user_id, std::unique_pt
   RankTrack& track = job.ranks[rank];
   const Registration registration{next_connection_++, track.holds_slot() ? track.slot() : slots_.Take()};
   track.Attach(registration.connection, registration.slot, *std::move(identity), std::move(mapping));
+  track.set_peer_process_id(process_id);
   live_.emplace(registration.connection, Live{job_id, rank});
   track.Refresh(Pass::kQuery, SinksOf(job));
   ++generation_;

@@ -60,6 +60,7 @@ struct JobStatsView {
 // A rank as the doctor looks at it.
 struct RankEvidenceView {
   RankView rank;
+  int32_t peer_process_id = 0;   // as the kernel tells it, while it runs; 0: not known
   absl::Duration idle;           // since its loop, or a collective of its, was seen to do anything
   uint64_t in_flight_count = 0;  // collectives whose end would be seen, and was not
   // Without what was gone before this daemon first looked.

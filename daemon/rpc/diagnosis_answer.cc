@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/doctor/doctor.h"
+#include "daemon/node/process_state.h"
 #include "daemon/rpc/evidence.h"
 #include "daemon/rpc/merge_jobs.h"
 
@@ -23,6 +24,9 @@ absl::StatusOr<v1::DiagnoseResponse> AnswerEvidence(const v1::DiagnoseRequest& r
   v1::DiagnoseResponse response;
   v1::NodeEvidence* evidence = response.add_evidence();
   *evidence = ToEvidence(*view);
+  for (size_t i = 0; i < view->ranks.size(); ++i) {
+    evidence->mutable_ranks(static_cast<int>(i))->set_process_state(ReadProcessState(view->ranks[i].peer_process_id));
+  }
   evidence->set_node_name(node_name);
   if (store != nullptr) {
     const StoreHealth health = store->Health();
