@@ -15,11 +15,15 @@ namespace gradgate::doctor {
 namespace {
 
 constexpr size_t kLeastWindows = 8;
-// Of a window's time; below that it is what machines do.
-constexpr double kLeastShare = 0.10;
 constexpr absl::Duration kLeastDelay = absl::Milliseconds(2);
-// Of windows in which this rank is waited for.
-constexpr double kLeastOften = 0.7;
+// Below these shares of a window's time, and of windows, it is what machines do; less is enough where the rank's own time shows
+// the same.
+struct Bar {
+  double share;
+  double often;
+};
+constexpr Bar kAlone = {0.10, 0.7};
+constexpr Bar kShownTwice = {0.05, 0.6};
 constexpr double kSlowedBy = 3;
 
 // What tells how long a rank waited in one window.
@@ -49,44 +53,55 @@ constexpr Signal kSignals[] = {
 
 struct Delay {
   absl::Duration late;         // median over windows: how much longer the others waited
-  double often = 0;            // share of windows in which none waited less
+  size_t often = 0;            // windows in which that was worth telling
+  size_t windows = 0;          // looked at
   absl::Duration own, others;  // medians of the waits
 };
 
+// The middle one of the others' waits; the lower of two, so that one early rank makes no other late.
 absl::Duration MedianOfOthers(const std::vector<absl::Duration>& values, size_t without) {
   std::vector<absl::Duration> others;
   for (size_t i = 0; i < values.size(); ++i) {
     if (i != without) others.push_back(values[i]);
   }
-  return Median(std::move(others));
+  if (others.empty()) return absl::ZeroDuration();
+  const auto middle = others.begin() + static_cast<ptrdiff_t>((others.size() - 1) / 2);
+  std::nth_element(others.begin(), middle, others.end());
+  return *middle;
+}
+
+// Ranks that bring different numbers of micro-steps arrive at different times, and are told of by another rule.
+bool EqualWork(const SharedWindow& window) {
+  return std::all_of(window.by_rank.begin(), window.by_rank.end(), [&](const v1::WindowEvidence* one) {
+    return one->window().micro_step_count() == window.by_rank.front()->window().micro_step_count();
+  });
 }
 
 // By rank, as JobFacts::judged(); empty where the signal is missing in too many windows.
-std::vector<Delay> DelaysBy(const JobFacts& facts, const Signal& signal) {
+std::vector<Delay> DelaysBy(const JobFacts& facts, const Signal& signal, absl::Duration least) {
   const size_t ranks = facts.judged().size();
   std::vector<std::vector<absl::Duration>> late(ranks), own(ranks), others(ranks);
-  std::vector<int> least(ranks);
-  size_t used = 0;
+  std::vector<Delay> delays(ranks);
   for (const SharedWindow& window : facts.shared_windows()) {
     std::vector<absl::Duration> waits;
     for (const v1::WindowEvidence* one : window.by_rank) {
       const std::optional<absl::Duration> wait = signal.value(*one);
       if (wait && window.window_index > 0) waits.push_back(*wait);
     }
-    if (waits.size() != ranks) continue;
-    ++used;
-    ++least[static_cast<size_t>(std::min_element(waits.begin(), waits.end()) - waits.begin())];
+    if (waits.size() != ranks || !EqualWork(window)) continue;
     for (size_t i = 0; i < ranks; ++i) {
       own[i].push_back(waits[i]);
       others[i].push_back(MedianOfOthers(waits, i));
       late[i].push_back(others[i].back() - waits[i]);
+      delays[i].often += late[i].back() >= least ? 1 : 0;
+      ++delays[i].windows;
     }
   }
-  std::vector<Delay> delays;
-  if (used < kLeastWindows) return delays;
+  if (delays.front().windows < kLeastWindows) return {};
   for (size_t i = 0; i < ranks; ++i) {
-    delays.push_back({Median(std::move(late[i])), static_cast<double>(least[i]) / static_cast<double>(used),
-                      Median(std::move(own[i])), Median(std::move(others[i]))});
+    delays[i].late = Median(std::move(late[i]));
+    delays[i].own = Median(std::move(own[i]));
+    delays[i].others = Median(std::move(others[i]));
   }
   return delays;
 }
@@ -202,32 +217,37 @@ absl::Duration TypicalWindow(const JobFacts& facts) {
   return Median(std::move(durations));
 }
 
+v1::Verdict Straggler(const JobFacts& facts, size_t at, const char* signal, const Delay& delay, absl::Duration window) {
+  const int32_t rank = facts.judged()[at].rank();
+  v1::Verdict verdict = MakeVerdict(v1::VERDICT_KIND_STRAGGLER, v1::SEVERITY_WARNING, "", {rank});
+  SetWindows(facts.shared_windows().front().window_index, facts.shared_windows().back().window_index, verdict);
+  verdict.add_evidence(absl::StrCat("inside ", signal, " the others wait ", Span(delay.others), ", rank ", rank, " ",
+                                    Span(delay.own), "; so in ", delay.often, " of ", delay.windows, " windows"));
+  const v1::DelayCause cause = Explain(facts, at, delay.late, verdict);
+  verdict.set_cause(cause);
+  verdict.set_headline(absl::StrCat("all wait ", Span(delay.late), " in each window for rank ", rank, ", ", CauseWord(cause)));
+  verdict.add_evidence(
+      absl::StrFormat("that is %.0f %% of a window of %s", 100 * absl::FDivDuration(delay.late, window), Span(window)));
+  verdict.add_advice(CauseAdvice(cause));
+  return verdict;
+}
+
 }  // namespace
 
 void FindStragglers(const JobFacts& facts, Verdicts& out) {
   if (facts.judged().size() < 2 || facts.shared_windows().size() < kLeastWindows) return;
   const absl::Duration window = TypicalWindow(facts);
-  const absl::Duration least = std::max(kLeastDelay, window * kLeastShare);
+  const auto least = [&](const Bar& bar) { return std::max(kLeastDelay, window * bar.share); };
   for (const Signal& signal : kSignals) {
-    const std::vector<Delay> delays = DelaysBy(facts, signal);
+    const std::vector<Delay> delays = DelaysBy(facts, signal, least(kShownTwice));
     if (delays.empty()) continue;
+    const auto passes = [&](const Delay& delay, const Bar& bar) {
+      return delay.late >= least(bar) && static_cast<double>(delay.often) >= bar.often * static_cast<double>(delay.windows);
+    };
     for (size_t i = 0; i < delays.size(); ++i) {
-      const Delay& delay = delays[i];
-      if (delay.late < least || delay.often < kLeastOften) continue;
-      const int32_t rank = facts.judged()[i].rank();
-      v1::Verdict verdict = MakeVerdict(v1::VERDICT_KIND_STRAGGLER, v1::SEVERITY_WARNING, "", {rank});
-      SetWindows(facts.shared_windows().front().window_index, facts.shared_windows().back().window_index, verdict);
-      verdict.add_evidence(absl::StrCat("inside ", signal.name, " the others wait ", Span(delay.others), ", rank ", rank, " ",
-                                        Span(delay.own), "; in ", absl::StrFormat("%.0f %%", 100 * delay.often),
-                                        " of windows none waits less"));
-      const v1::DelayCause cause = Explain(facts, i, delay.late, verdict);
-      verdict.set_cause(cause);
-      verdict.set_headline(
-          absl::StrCat("all wait ", Span(delay.late), " in each window for rank ", rank, ", ", CauseWord(cause)));
-      verdict.add_evidence(
-          absl::StrFormat("that is %.0f %% of a window of %s", 100 * absl::FDivDuration(delay.late, window), Span(window)));
-      verdict.add_advice(CauseAdvice(cause));
-      out.push_back(std::move(verdict));
+      if (!passes(delays[i], kShownTwice)) continue;
+      v1::Verdict verdict = Straggler(facts, i, signal.name, delays[i], window);
+      if (passes(delays[i], kAlone) || verdict.cause() != v1::DELAY_CAUSE_UNSPECIFIED) out.push_back(std::move(verdict));
     }
     return;  // the best signal that there is
   }
@@ -253,7 +273,7 @@ void FindSlowing(const JobFacts& facts, Verdicts& out) {
   if (least.size() < kLeastWindows) return;
   const absl::Duration now = Median(std::move(least));
   const absl::Duration window = TypicalWindow(facts);
-  if (now < early * kSlowedBy || now - early < std::max(absl::Milliseconds(10), window * kLeastShare)) return;
+  if (now < early * kSlowedBy || now - early < std::max(absl::Milliseconds(10), window * kAlone.share)) return;
   v1::Verdict verdict = MakeVerdict(v1::VERDICT_KIND_COMMUNICATION_SLOWED, v1::SEVERITY_WARNING,
                                     absl::StrCat("gradient collectives take ", Span(now), " where they took ", Span(early)));
   SetWindows(facts.shared_windows().front().window_index, facts.shared_windows().back().window_index, verdict);
