@@ -80,9 +80,9 @@ class Registry {
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-  // Checks header and identity of the page and makes it a RUNNING rank, new or again.
-  // Errors: Rejection::kPage…, kRankDuplicate, kRankLimit.
-  absl::StatusOr<Registration> Register(uint32_t user_id, std::unique_ptr<PageMapping> mapping);
+  // Checks header and identity of the page and makes it a RUNNING rank, new or again. `process_id` is the kernel's word; 0:
+  // none. Errors: Rejection::kPage…, kRankDuplicate, kRankLimit.
+  absl::StatusOr<Registration> Register(uint32_t user_id, std::unique_ptr<PageMapping> mapping, int32_t process_id = 0);
 
   // Ends the rank behind a connection. A connection that has ended already is ignored. Returns the rank's view after it, if it
   // ended now.
@@ -100,6 +100,9 @@ class Registry {
   // `selector` is a job name, a run id, or at least 6 first digits of one. Errors: INVALID_ARGUMENT (empty, or digits that fit
   // several runs), NOT_FOUND.
   absl::StatusOr<JobStatsView> GetJobStats(absl::string_view selector);
+
+  // As GetJobStats, with what the doctor looks at.
+  absl::StatusOr<JobEvidenceView> GetEvidence(absl::string_view selector);
 
   // The job that `selector` means. Errors as GetJobStats.
   absl::StatusOr<uint64_t> FindJob(absl::string_view selector);

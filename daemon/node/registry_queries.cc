@@ -93,6 +93,18 @@ absl::StatusOr<JobStatsView> Registry::GetJobStats(absl::string_view selector) {
   return stats;
 }
 
+absl::StatusOr<JobEvidenceView> Registry::GetEvidence(absl::string_view selector) {
+  MutexLock lock(&mutex_);
+  RefreshAll(Pass::kQuery);
+  Expire();
+  absl::StatusOr<JobEntry*> job = Find(selector);
+  if (!job.ok()) return job.status();
+  JobEvidenceView evidence{(*job)->View(), clock_->Now(), {}};
+  const uint64_t now_ns = clock_->MonotonicNs();
+  for (const auto& [rank, track] : (*job)->ranks) evidence.ranks.push_back(track.Evidence(evidence.now, now_ns));
+  return evidence;
+}
+
 absl::StatusOr<uint64_t> Registry::FindJob(absl::string_view selector) {
   MutexLock lock(&mutex_);
   Expire();

@@ -160,6 +160,8 @@ void Fill(const Totals& totals, v1::SyncTotals* out) {
   out->set_reconnect_count(Signed(values.reconnect_count));
 }
 
+}  // namespace
+
 v1::RankWindow ToMessage(const RankWindow& window) {
   const page::WindowRecord& record = window.record;
   v1::RankWindow out;
@@ -195,8 +197,6 @@ v1::RankWindow ToMessage(const RankWindow& window) {
   out.set_policy_version(Signed(record.policy_version));
   return out;
 }
-
-}  // namespace
 
 v1::Job ToMessage(const JobView& job) {
   v1::Job out;

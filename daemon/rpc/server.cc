@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "daemon/node/socket_file.h"
+#include "daemon/rpc/diagnosis_service.h"
 #include "daemon/rpc/peers.h"
 #include "daemon/rpc/policy_service.h"
 #include "daemon/rpc/stats_service.h"
@@ -49,7 +50,8 @@ class GrpcRpcServer final : public RpcServer {
         peers_(Peers::Create(options.store, ToPeers(options))),
         service_(registry, &hub_, peers_.get(), options.store, PageTokens(RandomKey()), {options.version, absl::Now()}),
         policy_reader_(registry, desk, peers_.get(), options.node_name),
-        policy_service_(&policy_reader_, desk, options.max_watchers) {}
+        policy_service_(&policy_reader_, desk, options.max_watchers),
+        diagnosis_(registry, peers_.get(), options.store) {}
   ~GrpcRpcServer() override { ShutDown(absl::ZeroDuration()); }
 
   absl::Status Listen(const RpcOptions& options);
@@ -66,6 +68,7 @@ class GrpcRpcServer final : public RpcServer {
   StatsService service_;
   PolicyReader policy_reader_;
   PolicyService policy_service_;
+  DiagnosisService diagnosis_;
   std::unique_ptr<grpc::Server> server_;
   int tcp_port_ = 0;
 };
@@ -82,6 +85,7 @@ absl::Status GrpcRpcServer::Listen(const RpcOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.RegisterService(&service_);
   builder.RegisterService(&policy_service_);
+  builder.RegisterService(&diagnosis_);
   builder.AddListeningPort(absl::StrCat("unix:", birth_path), grpc::InsecureServerCredentials());
   if (!options.tcp_listen.empty()) {
     absl::StatusOr<HostPort> address = ParseHostPort(options.tcp_listen);
