@@ -15,8 +15,7 @@ namespace gradgate::client {
 namespace {
 
 constexpr int kMinBackoffMs = 100;
-constexpr int kMaxBackoffMs = 500;                  // a daemon that was restarted is found again soon
-constexpr int kMaxMessageBytes = 64 * 1024 * 1024;  // a page of 1000 windows of 128 ranks is about 20 MB
+constexpr int kMaxBackoffMs = 500;  // a daemon that was restarted is found again soon
 
 absl::Status ReadPem(const std::string& path, std::string* text) {
   if (path.empty()) return absl::OkStatus();
@@ -65,11 +64,11 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const Targ
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const Target& target, const TlsFiles& tls) {
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const Target& target, const TlsFiles& tls, int max_answer_bytes) {
   const auto credentials = Credentials(target, tls);
   if (!credentials.ok()) return credentials.status();
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetMaxReceiveMessageSize(max_answer_bytes);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // daemons are reached directly, whatever http_proxy says
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // no back-off inherited from another client of this process
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kMinBackoffMs);

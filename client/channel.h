@@ -12,10 +12,13 @@
 
 namespace gradgate::client {
 
-// Connects lazily: the first call does, and tells what is wrong with the other side.
-// INVALID_ARGUMENT: a host other than this machine without TLS; TLS without `ca_file`, with only one of certificate and key,
-// or on a Unix socket; a PEM file that cannot be read.
-absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const Target& target, const TlsFiles& tls);
+inline constexpr int kMaxAnswerBytes = 64 * 1024 * 1024;  // a page of 1000 windows of 128 ranks is about 20 MB
+
+// Connects lazily: the first call does, and tells what is wrong with the other side. Answers larger than `max_answer_bytes` are
+// refused. INVALID_ARGUMENT: a host other than this machine without TLS; TLS without `ca_file`, with only one of certificate
+// and key, or on a Unix socket; a PEM file that cannot be read.
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const Target& target, const TlsFiles& tls,
+                                                           int max_answer_bytes = kMaxAnswerBytes);
 
 }  // namespace gradgate::client
 

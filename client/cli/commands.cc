@@ -88,6 +88,9 @@ absl::Status RunCommand(const std::shared_ptr<const client::Connection>& connect
       return SetPolicy(policies, options, cancel, output);
     case Command::kPolicyWatch:
       return WatchPolicy(policies, options, cancel, output);
+    case Command::kPlan:  // these two have exit codes of their own
+    case Command::kDoctor:
+      break;
   }
   return absl::InternalError("unknown command");
 }

@@ -12,6 +12,7 @@ inline constexpr int kExitError = 1;     // the daemon refused, did not answer i
 inline constexpr int kExitUsage = 2;     // the command line is wrong
 inline constexpr int kExitNoDaemon = 3;  // no gradgated there, or it went away
 inline constexpr int kExitNoJob = 4;     // the daemon knows no such job
+inline constexpr int kExitTrouble = 5;   // doctor: something is wrong with the job
 
 inline int ExitCode(const absl::Status& status) {
   switch (status.code()) {

@@ -12,11 +12,13 @@
 #include "absl/strings/str_cat.h"
 #include "client/cancellation.h"
 #include "client/cli/commands.h"
+#include "client/cli/doctor_command.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/format.h"
 #include "client/cli/interrupter.h"
 #include "client/cli/options.h"
 #include "client/cli/output.h"
+#include "client/cli/plan_command.h"
 #include "client/connection.h"
 
 namespace gradgate::cli {
@@ -37,6 +39,16 @@ int Main(int argc, char** argv) {
     return ExitCode(output.status());
   }
   const Options& options = std::get<Options>(parsed);
+  if (options.command == Command::kPlan) {  // numbers alone need no daemon
+    const absl::Status planned = RunPlan(options, &output);
+    const bool usage = absl::IsInvalidArgument(planned) && options.job.empty();
+    return planned.ok() ? kExitOk : Fail(planned.message(), usage ? kExitUsage : ExitCode(planned));
+  }
+  if (options.command == Command::kDoctor) {
+    const absl::StatusOr<bool> trouble = RunDoctor(options, &output);
+    if (!trouble.ok()) return Fail(trouble.status().message(), ExitCode(trouble.status()));
+    return *trouble ? kExitTrouble : kExitOk;
+  }
   client::Cancellation cancellation;
   std::optional<Interrupter> interrupter;
   const bool watches =

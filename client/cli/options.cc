@@ -23,6 +23,7 @@ constexpr char kFooter[] = R"(Exit codes:
   2  the command line is wrong
   3  no gradgated there, or it went away
   4  no such job
+  5  doctor: something is wrong with the job
 
 Where the daemon is looked for, first that is there: --target or --dir, $GRADGATE_DIR, /run/gradgate,
 $XDG_RUNTIME_DIR/gradgate. JOB is a job name, a run id, or at least its 6 first digits.)";
@@ -68,7 +69,9 @@ CLI::App* AddCommand(CLI::App& app, const char* name, const char* about, Options
   CLI::App* sub = app.add_subcommand(name, about);
   sub->fallthrough();  // global options may stand behind the command
   sub->callback([&options, command] { options.command = command; });
-  if (command != Command::kJobs) sub->add_option("JOB", options.job, "Job name, run id, or its 6 first digits")->required();
+  if (command == Command::kJobs) return sub;
+  CLI::Option* job = sub->add_option("JOB", options.job, "Job name, run id, or its 6 first digits");
+  if (command != Command::kPlan) job->required();
   return sub;
 }
 
@@ -119,6 +122,14 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
   CLI::Option* from =
       watch->add_option("--from", first_index, "Begin at window N, if it is still kept; else with what closes next")
           ->check(CLI::Range(int64_t{0}, INT64_MAX));
+  CLI::App* plan = AddCommand(
+      app, "plan", "Predict what each sync mode would cost: a job by its measurements, or given numbers with no daemon there",
+      options, Command::kPlan);
+  AddPlanOptions(plan, &options.plan);
+  CLI::App* doctor =
+      AddCommand(app, "doctor", "Say what is wrong with a job, by rank and window, and what to do", options, Command::kDoctor);
+  doctor->add_flag("--this-node", options.this_node, "Ask no other daemon");
+  doctor->add_flag("--evidence", options.evidence, "With --json: also print what the verdicts were made of");
 
   PolicyWords policy_words;
   AddPolicy(app, options, policy_words);
@@ -148,7 +159,7 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
     if (!target.ok()) return Usage(target.status().message());
     options.client.target = target->GrpcName();
   }
-  if (!options.job.empty() || options.command == Command::kJobs) return options;
+  if (!options.job.empty() || options.command == Command::kJobs || options.command == Command::kPlan) return options;
   return Usage("JOB is empty");
 }
 

@@ -42,6 +42,7 @@ class WiredDaemon final : public Daemon {
 absl::Status WiredDaemon::Listen() {
   options_.listener.socket_path = absl::StrCat(options_.directory, "/", link::kShimSocketName);
   options_.listener.version = options_.version;
+  options_.rpc.version = options_.version;
   options_.rpc.socket_path = absl::StrCat(options_.directory, "/", link::kApiSocketName);
 
   ListenerCallbacks callbacks;
@@ -59,6 +60,9 @@ absl::Status WiredDaemon::Listen() {
   store_->OnChange([desk = desk_.get()](const std::vector<std::string>&) { desk->Refresh(); });
   desk_->Refresh();
   listener_->Offer(desk_.get());
+  options_.rpc.store = store_.get();
+  options_.rpc.node_name = options_.store.node_name;
+  options_.rpc.advertise = options_.store.advertise_address;
 
   auto rpc = RpcServer::Start(options_.rpc, &registry_, desk_.get());
   if (!rpc.ok()) return rpc.status();

@@ -5,6 +5,10 @@
 #ifndef GRADGATE_DAEMON_NODE_CLOCK_H_
 #define GRADGATE_DAEMON_NODE_CLOCK_H_
 
+#include <time.h>
+
+#include <cstdint>
+
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -14,6 +18,12 @@ class Clock {
  public:
   virtual ~Clock() = default;
   virtual absl::Time Now() const = 0;
+  // CLOCK_MONOTONIC, which trainers of this machine share.
+  virtual uint64_t MonotonicNs() const {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+  }
 };
 
 class SystemClock final : public Clock {

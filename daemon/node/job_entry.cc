@@ -68,6 +68,8 @@ JobView JobEntry::View() const {
       mode != 0 && mode <= static_cast<uint64_t>(SyncMode::kAuto) ? static_cast<SyncMode>(mode) : lowest.identity().sync_mode;
   view.enforcement = lowest.identity().enforcement;
   view.accumulate = lowest.identity().accumulate;
+  view.lowest_rank = ranks.begin()->first;
+  view.closed_by_all = ClosedByAll();
   view.window_count = INT64_MAX;
   for (const auto& [rank, track] : ranks) {
     view.world_size = std::max(view.world_size, track.identity().world_size);

@@ -16,6 +16,7 @@
 #include "daemon/node/page_reader.h"
 #include "daemon/node/views.h"
 #include "daemon/node/window_history.h"
+#include "daemon/node/window_trail.h"
 
 namespace gradgate {
 
@@ -24,6 +25,7 @@ struct RankSinks {
   WindowHistory* windows;
   NodeHistograms* histograms;
   PageErrors* errors;
+  uint64_t now_ns;  // the node's CLOCK_MONOTONIC
 };
 
 class RankTrack {
@@ -37,6 +39,9 @@ class RankTrack {
 
   // Reads the page one last time, lets go of it, then changes state.
   void End(RankState state, absl::Time now, const RankSinks& sinks);
+
+  // As the kernel tells it in this daemon's namespace; 0: not known.
+  void set_peer_process_id(int32_t process_id) { peer_process_id_ = process_id; }
 
   bool running() const { return state_ == RankState::kRunning; }
   uint64_t connection() const { return connection_; }
@@ -53,6 +58,8 @@ class RankTrack {
   void ReleaseSlot() { holds_slot_ = false; }
 
   RankView View() const;
+  // What the doctor looks at. `now` and `now_ns`: one instant, by the wall and by CLOCK_MONOTONIC.
+  RankEvidenceView Evidence(absl::Time now, uint64_t now_ns) const;
 
  private:
   void TakeCounters(const RankSinks& sinks);
@@ -61,6 +68,7 @@ class RankTrack {
   uint32_t slot_ = 0;
   bool holds_slot_ = false;
   RankState state_ = RankState::kRunning;
+  int32_t peer_process_id_ = 0;
   RankIdentity identity_;
   std::unique_ptr<PageMapping> mapping_;  // null when ended
   PageMapping::FileId file_id_{};
@@ -72,6 +80,13 @@ class RankTrack {
   uint64_t event_missed_count_ = 0;
   uint64_t window_missed_count_ = 0;
   uint64_t connect_count_ = 0;
+  // Of the two above, what was gone before this daemon first looked.
+  uint64_t event_missed_before_ = 0;
+  uint64_t window_missed_before_ = 0;
+  uint64_t page_error_count_ = 0;
+  WindowTrail trail_;
+  uint64_t active_ns_ = 0;   // latest instant that the page has, on the trainer's clock
+  uint64_t changed_ns_ = 0;  // when that was seen to change, on the node's
 };
 
 }  // namespace gradgate

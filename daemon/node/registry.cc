@@ -7,7 +7,7 @@
 
 namespace gradgate {
 
-absl::StatusOr<Registration> Registry::Register(uint32_t user_id, std::unique_ptr<PageMapping> mapping) {
+absl::StatusOr<Registration> Registry::Register(uint32_t user_id, std::unique_ptr<PageMapping> mapping, int32_t process_id) {
   if (absl::Status s = CheckPageHeader(*mapping->page_untrusted()); !s.ok()) return s;
   absl::StatusOr<RankIdentity> identity = ReadIdentity(*mapping->page_untrusted());
   if (!identity.ok()) return identity.status();
@@ -28,6 +28,7 @@ absl::StatusOr<Registration> Registry::Register(uint32_t user_id, std::unique_pt
   RankTrack& track = job.ranks[rank];
   Registration registration{next_connection_++, track.holds_slot() ? track.slot() : slots_.Take(), std::move(key)};
   track.Attach(registration.connection, registration.slot, *std::move(identity), std::move(mapping));
+  track.set_peer_process_id(process_id);
   live_.emplace(registration.connection, Live{job_id, rank});
   track.Refresh(Pass::kQuery, SinksOf(job));
   ++generation_;
@@ -81,7 +82,9 @@ uint64_t Registry::generation() const {
   return generation_;
 }
 
-RankSinks Registry::SinksOf(JobEntry& job) { return RankSinks{&job.windows, &histograms_, &page_errors_}; }
+RankSinks Registry::SinksOf(JobEntry& job) {
+  return RankSinks{&job.windows, &histograms_, &page_errors_, clock_->MonotonicNs()};
+}
 
 void Registry::RefreshAll(Pass pass) {
   for (const auto& [connection, live] : live_) {

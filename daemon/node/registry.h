@@ -80,9 +80,9 @@ class Registry {
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-  // Checks header and identity of the page and makes it a RUNNING rank, new or again.
-  // Errors: Rejection::kPage…, kRankDuplicate, kRankLimit.
-  absl::StatusOr<Registration> Register(uint32_t user_id, std::unique_ptr<PageMapping> mapping);
+  // Checks header and identity of the page and makes it a RUNNING rank, new or again. `process_id` is the kernel's word; 0:
+  // none. Errors: Rejection::kPage…, kRankDuplicate, kRankLimit.
+  absl::StatusOr<Registration> Register(uint32_t user_id, std::unique_ptr<PageMapping> mapping, int32_t process_id = 0);
 
   // Ends the rank behind a connection. A connection that has ended already is ignored. Returns the rank's view after it, if it
   // ended now.
@@ -101,8 +101,12 @@ class Registry {
   // several runs), NOT_FOUND.
   absl::StatusOr<JobStatsView> GetJobStats(absl::string_view selector);
 
+  // As GetJobStats, with what the doctor looks at.
+  absl::StatusOr<JobEvidenceView> GetEvidence(absl::string_view selector);
+
   // The job that `selector` means. Errors as GetJobStats.
   absl::StatusOr<uint64_t> FindJob(absl::string_view selector);
+  absl::StatusOr<JobView> ViewJob(absl::string_view selector);
 
   // Up to `limit` windows of a job, from `from_index` on (or from it downwards); none given: from the oldest (newest).
   // NOT_FOUND: the job is no longer kept.

@@ -93,12 +93,33 @@ absl::StatusOr<JobStatsView> Registry::GetJobStats(absl::string_view selector) {
   return stats;
 }
 
+absl::StatusOr<JobEvidenceView> Registry::GetEvidence(absl::string_view selector) {
+  MutexLock lock(&mutex_);
+  RefreshAll(Pass::kQuery);
+  Expire();
+  absl::StatusOr<JobEntry*> job = Find(selector);
+  if (!job.ok()) return job.status();
+  JobEvidenceView evidence{(*job)->View(), clock_->Now(), {}};
+  const uint64_t now_ns = clock_->MonotonicNs();
+  for (const auto& [rank, track] : (*job)->ranks) evidence.ranks.push_back(track.Evidence(evidence.now, now_ns));
+  return evidence;
+}
+
 absl::StatusOr<uint64_t> Registry::FindJob(absl::string_view selector) {
   MutexLock lock(&mutex_);
   Expire();
   absl::StatusOr<JobEntry*> job = Find(selector);
   if (!job.ok()) return job.status();
   return (*job)->id;
+}
+
+absl::StatusOr<JobView> Registry::ViewJob(absl::string_view selector) {
+  MutexLock lock(&mutex_);
+  RefreshAll(Pass::kQuery);
+  Expire();
+  absl::StatusOr<JobEntry*> job = Find(selector);
+  if (!job.ok()) return job.status();
+  return (*job)->View();
 }
 
 absl::StatusOr<std::vector<WindowView>> Registry::ListWindows(uint64_t job_id, std::optional<uint64_t> from_index,

@@ -35,11 +35,12 @@ struct Packet {
 
 class ShimClient {
  public:
-  ShimClient(UniqueFd socket, uint32_t user_id, absl::Time accepted)
-      : socket_(std::move(socket)), user_id_(user_id), accepted_(accepted) {}
+  ShimClient(UniqueFd socket, uint32_t user_id, int32_t process_id, absl::Time accepted)
+      : socket_(std::move(socket)), user_id_(user_id), process_id_(process_id), accepted_(accepted) {}
 
   int fd() const { return socket_.get(); }
-  uint32_t user_id() const { return user_id_; }  // told by the kernel
+  uint32_t user_id() const { return user_id_; }       // told by the kernel
+  int32_t process_id() const { return process_id_; }  // told by the kernel; 0: in no namespace of this daemon's
   absl::Time accepted() const { return accepted_; }
 
   // The registry's number for it, once it said Hello.
@@ -68,6 +69,7 @@ class ShimClient {
  private:
   UniqueFd socket_;
   const uint32_t user_id_;
+  const int32_t process_id_;
   const absl::Time accepted_;
   std::optional<uint64_t> connection_;
   JobKey job_;

@@ -153,7 +153,8 @@ void ShimListener::Accept() {
       status = Reject(Rejection::kDescriptorLimit, "the loop takes no more descriptors; raise the limit of open files");
     }
     if (status.ok()) {
-      clients_.try_emplace(id, std::move(socket), static_cast<uint32_t>(peer.uid), clock_->Now());
+      clients_.try_emplace(id, std::move(socket), static_cast<uint32_t>(peer.uid), static_cast<int32_t>(peer.pid),
+                           clock_->Now());
       continue;
     }
     rejections_->Add(RejectionOf(status));
@@ -267,7 +268,7 @@ bool ShimListener::HandleHello(uint64_t id, ShimClient& client, const Packet& pa
   for (int attempt = 0;; ++attempt) {
     absl::StatusOr<std::unique_ptr<PageMapping>> mapping = PageMapping::Map(packet.descriptors.front().get());
     if (!mapping.ok()) return DropWith(client, mapping.status());
-    absl::StatusOr<Registration> registration = registry_->Register(client.user_id(), *std::move(mapping));
+    absl::StatusOr<Registration> registration = registry_->Register(client.user_id(), *std::move(mapping), client.process_id());
     if (registration.ok()) {
       client.set_connection(registration->connection);
       client.set_job(std::move(registration->job));

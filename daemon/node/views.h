@@ -14,6 +14,7 @@
 #include "daemon/node/histogram.h"
 #include "daemon/node/page_reader.h"
 #include "daemon/node/window_history.h"
+#include "daemon/node/window_trail.h"
 
 namespace gradgate {
 
@@ -47,11 +48,30 @@ struct JobView {
   Enforcement enforcement = Enforcement::kUnspecified;
   uint32_t accumulate = 0;
   uint64_t window_count = 0;
+  uint32_t lowest_rank = 0;
+  uint64_t closed_by_all = 0;  // windows below this are closed by every rank seen
 };
 
 struct JobStatsView {
   JobView job;
   std::vector<RankView> ranks;  // by rank
+};
+
+// A rank as the doctor looks at it.
+struct RankEvidenceView {
+  RankView rank;
+  int32_t peer_process_id = 0;   // as the kernel tells it, while it runs; 0: not known
+  absl::Duration idle;           // since its loop, or a collective of its, was seen to do anything
+  uint64_t in_flight_count = 0;  // collectives whose end would be seen, and was not
+  // Without what was gone before this daemon first looked.
+  uint64_t event_missed_count = 0;
+  uint64_t window_missed_count = 0;
+  uint64_t page_error_count = 0;     // records torn or invalid, counters not taken over
+  WindowEvents open;                 // of the open window
+  std::vector<TrailWindow> windows;  // oldest first
+  absl::Duration wait_p99;
+  size_t wait_count = 0;  // what that is of
+  uint64_t early_gradient_ns = 0;
 };
 
 struct WindowView {
@@ -67,6 +87,13 @@ struct PageErrors {
   uint64_t event_invalid_count = 0;
   uint64_t counters_backwards_count = 0;  // snapshots not taken over because a counter ran backwards
   uint64_t counters_invalid_count = 0;    // snapshots not taken over because a counter was out of range
+};
+
+// A job as the doctor looks at it.
+struct JobEvidenceView {
+  JobView job;
+  absl::Time now;
+  std::vector<RankEvidenceView> ranks;  // by rank
 };
 
 // Sums over all ranks this daemon has seen; they only grow.

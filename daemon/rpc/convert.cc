@@ -160,6 +160,8 @@ void Fill(const Totals& totals, v1::SyncTotals* out) {
   out->set_reconnect_count(Signed(values.reconnect_count));
 }
 
+}  // namespace
+
 v1::RankWindow ToMessage(const RankWindow& window) {
   const page::WindowRecord& record = window.record;
   v1::RankWindow out;
@@ -196,8 +198,6 @@ v1::RankWindow ToMessage(const RankWindow& window) {
   return out;
 }
 
-}  // namespace
-
 v1::Job ToMessage(const JobView& job) {
   v1::Job out;
   out.set_job_name(job.job_name);
@@ -216,6 +216,7 @@ v1::Job ToMessage(const JobView& job) {
   out.set_enforcement(static_cast<v1::Enforcement>(job.enforcement));
   out.set_accumulate(Signed32(job.accumulate));
   out.set_window_count(Signed(job.window_count));
+  out.set_lowest_rank(Signed32(job.lowest_rank));
   return out;
 }
 

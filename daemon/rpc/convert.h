@@ -12,6 +12,7 @@ namespace gradgate {
 
 v1::Job ToMessage(const JobView& job);
 v1::RankStats ToMessage(const RankView& rank);
+v1::RankWindow ToMessage(const RankWindow& window);
 v1::Window ToMessage(const WindowView& window);
 
 // Job, ranks, and the sums over ranks. Sums stop at INT64_MAX: pages are untrusted.

@@ -16,7 +16,6 @@ struct Wire {
 static_assert(sizeof(Wire) == 32);
 
 constexpr int32_t kDefaultPageSize = 100;
-constexpr int32_t kMaxPageSize = 1000;
 
 }  // namespace
 
@@ -35,7 +34,7 @@ std::string PageTokens::Make(const PageStart& start) const {
   return absl::WebSafeBase64Escape(absl::string_view(reinterpret_cast<const char*>(&wire), sizeof(wire)));
 }
 
-absl::StatusOr<PageStart> PageTokens::Parse(absl::string_view token_untrusted, uint64_t list) const {
+absl::StatusOr<PageStart> PageTokens::Open(absl::string_view token_untrusted) const {
   std::string bytes;
   Wire wire;
   if (token_untrusted.size() > 64 || !absl::WebSafeBase64Unescape(token_untrusted, &bytes) || bytes.size() != sizeof(wire)) {
@@ -45,10 +44,19 @@ absl::StatusOr<PageStart> PageTokens::Parse(absl::string_view token_untrusted, u
   if (wire.check != Check(wire.start)) {
     return absl::InvalidArgumentError("page_token is not one that this daemon made; start again without one");
   }
-  if (wire.start.list != list) {
-    return absl::InvalidArgumentError("page_token belongs to another list; ask with the same job and order as before");
-  }
   return wire.start;
+}
+
+absl::Status PageTokens::CheckList(const PageStart& start, uint64_t list) {
+  if (start.list == list) return absl::OkStatus();
+  return absl::InvalidArgumentError("page_token belongs to another list; ask with the same job, order and scope as before");
+}
+
+absl::StatusOr<PageStart> PageTokens::Parse(absl::string_view token_untrusted, uint64_t list) const {
+  absl::StatusOr<PageStart> start = Open(token_untrusted);
+  if (!start.ok()) return start;
+  if (absl::Status status = CheckList(*start, list); !status.ok()) return status;
+  return start;
 }
 
 absl::StatusOr<size_t> CheckPageSize(int32_t page_size) {

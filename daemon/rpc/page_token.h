@@ -32,11 +32,17 @@ class PageTokens {
   // INVALID_ARGUMENT: not one of ours, or not for `list`.
   absl::StatusOr<PageStart> Parse(absl::string_view token_untrusted, uint64_t list) const;
 
+  // Parse in two steps, where the list is known only later.
+  absl::StatusOr<PageStart> Open(absl::string_view token_untrusted) const;
+  static absl::Status CheckList(const PageStart& start, uint64_t list);
+
  private:
   uint64_t Check(const PageStart& start) const;
 
   const uint64_t key_;
 };
+
+inline constexpr int32_t kMaxPageSize = 1000;
 
 // The page size to use. INVALID_ARGUMENT: negative. 0 means 100; more than 1000 means 1000.
 absl::StatusOr<size_t> CheckPageSize(int32_t page_size);

@@ -1,7 +1,13 @@
 #include "daemon/rpc/policy_reader.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "daemon/node/text_check.h"
+#include "daemon/policy/policy_content.h"
 #include "daemon/policy/policy_state.h"
+#include "daemon/rpc/merge_jobs.h"
 #include "daemon/rpc/convert.h"
 
 namespace gradgate {
@@ -9,6 +15,38 @@ namespace {
 
 std::string Describe(const StoreHealth& health) {
   return health.trouble.empty() ? health.name : absl::StrCat(health.name, ", ", health.trouble);
+}
+
+// The latest that any of the daemons knows; ranks of all.
+absl::StatusOr<v1::GetPolicyResponse> MergeParts(Parts<v1::GetPolicyResponse> parts) {
+  v1::GetPolicyResponse merged = std::move(parts.parts.front().answer);
+  v1::PolicyStatus& status = *merged.mutable_status();
+  std::vector<const v1::Job*> jobs;
+  for (const auto& part : parts.parts) jobs.push_back(&part.answer.status().job());
+  jobs.front() = &status.job();
+  const v1::Job job = MergeJob(jobs);
+  *status.mutable_job() = job;
+  for (size_t i = 1; i < parts.parts.size(); ++i) {
+    const v1::PolicyStatus& other = parts.parts[i].answer.status();
+    if (other.proposed().version() > status.proposed().version()) *status.mutable_proposed() = other.proposed();
+    status.mutable_ranks()->MergeFrom(other.ranks());
+  }
+  std::sort(status.mutable_ranks()->begin(), status.mutable_ranks()->end(),
+            [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
+  for (v1::NodeAnswer& node : parts.nodes) *status.add_nodes() = std::move(node);
+  Judge(&status);
+  return merged;
+}
+
+// Text of another daemon ends on terminals.
+absl::Status Check(const v1::GetPolicyResponse& part) {
+  if (absl::Status status = CheckJob(part.status().job()); !status.ok()) return status;
+  const v1::ProposedPolicy& proposed = part.status().proposed();
+  for (const std::string& text : {proposed.actor(), proposed.node_name(), proposed.content_hash(), part.status().store()}) {
+    if (!IsPrintableUtf8(text)) return absl::InvalidArgumentError("text that is not printable");
+  }
+  if (absl::Status status = CheckPolicy(proposed.policy()); !status.ok()) return status;
+  return CheckPolicy(proposed.former_policy());
 }
 
 }  // namespace
@@ -26,15 +64,27 @@ absl::StatusOr<v1::GetPolicyResponse> PolicyReader::Own(const v1::GetPolicyReque
   *status.mutable_proposed() = desk_->Latest(KeyOf(status.job()));
   for (const RankView& rank : stats->ranks) *status.add_ranks() = ToRankPolicy(rank, node_name_);
   status.set_store(Describe(desk_->Health()));
-  v1::NodeAnswer& self = *status.add_nodes();
-  self.set_node_name(node_name_);
-  self.set_answered(true);
   Judge(&status);
   return response;
 }
 
-absl::StatusOr<v1::GetPolicyResponse> PolicyReader::Read(const v1::GetPolicyRequest& request, absl::Time) const {
-  return Own(request);
+JobQuestion<v1::GetPolicyRequest, v1::GetPolicyResponse> PolicyReader::Question() const {
+  JobQuestion<v1::GetPolicyRequest, v1::GetPolicyResponse> question;
+  question.method = "/gradgate.v1.PolicyService/GetPolicy";
+  question.own = [this](const v1::GetPolicyRequest& request) { return Own(request); };
+  question.job = [](const v1::GetPolicyResponse& response) -> const v1::Job& { return response.status().job(); };
+  question.check = Check;
+  question.merge = MergeParts;
+  return question;
+}
+
+grpc::ServerUnaryReactor* PolicyReader::Answer(grpc::CallbackServerContext* context, const v1::GetPolicyRequest& request,
+                                               v1::GetPolicyResponse* response) const {
+  return AnswerForJob(context, request, response, peers_, Question());
+}
+
+absl::StatusOr<v1::GetPolicyResponse> PolicyReader::Read(const v1::GetPolicyRequest& request, absl::Time deadline) const {
+  return AskForJob(deadline, request, peers_, Question());
 }
 
 }  // namespace gradgate

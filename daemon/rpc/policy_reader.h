@@ -11,25 +11,33 @@
 #include "absl/time/time.h"
 #include "daemon/node/registry.h"
 #include "daemon/policy/policy_desk.h"
+#include "daemon/rpc/job_call.h"
+#include "daemon/rpc/peers.h"
 #include "gradgate/v1/policy.pb.h"
+#include "grpcpp/grpcpp.h"
 
 namespace gradgate {
 
 class PolicyReader {
  public:
-  // None is owned; all outlive this.
-  PolicyReader(Registry* registry, const PolicyDesk* desk, std::string node_name)
-      : registry_(registry), desk_(desk), node_name_(std::move(node_name)) {}
+  // None is owned; all outlive this. `peers` may be null: nobody else is asked.
+  PolicyReader(Registry* registry, const PolicyDesk* desk, Peers* peers, std::string node_name)
+      : registry_(registry), desk_(desk), peers_(peers), node_name_(std::move(node_name)) {}
 
   // Of the ranks here. Errors as Registry::GetJobStats.
   absl::StatusOr<v1::GetPolicyResponse> Own(const v1::GetPolicyRequest& request) const;
 
-  // Of the whole job. Errors as Own.
+  // Of the whole job: how a service's call is answered, and the same for a thread that may wait. Errors as Own.
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const v1::GetPolicyRequest& request,
+                                   v1::GetPolicyResponse* response) const;
   absl::StatusOr<v1::GetPolicyResponse> Read(const v1::GetPolicyRequest& request, absl::Time deadline) const;
 
  private:
+  JobQuestion<v1::GetPolicyRequest, v1::GetPolicyResponse> Question() const;
+
   Registry* const registry_;
   const PolicyDesk* const desk_;
+  Peers* const peers_;
   const std::string node_name_;
 };
 

@@ -181,11 +181,7 @@ void PolicyService::ShutDown() { worker_->ShutDown(); }
 
 grpc::ServerUnaryReactor* PolicyService::GetPolicy(grpc::CallbackServerContext* context, const v1::GetPolicyRequest* request,
                                                    v1::GetPolicyResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  absl::StatusOr<v1::GetPolicyResponse> own = reader_->Own(*request);
-  if (own.ok()) *response = *std::move(own);
-  reactor->Finish(ToGrpc(own.status()));
-  return reactor;
+  return reader_->Answer(context, *request, response);
 }
 
 // Reads, checks, writes, and reads again, so that the answer shows the proposal.

@@ -13,7 +13,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "daemon/node/socket_file.h"
+#include "daemon/rpc/diagnosis_service.h"
+#include "daemon/rpc/peers.h"
 #include "daemon/rpc/policy_service.h"
 #include "daemon/rpc/stats_service.h"
 #include "daemon/rpc/window_watch.h"
@@ -32,14 +35,23 @@ uint64_t RandomKey() {
   return static_cast<uint64_t>(random()) << 32 | random();
 }
 
+// A daemon is a client of the others by the certificate with which it serves.
+PeersOptions ToPeers(const RpcOptions& options) {
+  return {.node_name = options.node_name,
+          .address = options.advertise,
+          .tls = {.ca_file = options.tls.client_ca, .cert_file = options.tls.cert, .key_file = options.tls.key}};
+}
+
 class GrpcRpcServer final : public RpcServer {
  public:
   GrpcRpcServer(const RpcOptions& options, Registry* registry, PolicyDesk* desk)
       : socket_path_(options.socket_path),
         hub_(registry, options.max_watchers),
-        service_(registry, &hub_, PageTokens(RandomKey())),
-        policy_reader_(registry, desk, options.node_name),
-        policy_service_(&policy_reader_, desk, options.max_watchers) {}
+        peers_(Peers::Create(options.store, ToPeers(options))),
+        service_(registry, &hub_, peers_.get(), options.store, PageTokens(RandomKey()), {options.version, absl::Now()}),
+        policy_reader_(registry, desk, peers_.get(), options.node_name),
+        policy_service_(&policy_reader_, desk, options.max_watchers),
+        diagnosis_(registry, peers_.get(), options.store) {}
   ~GrpcRpcServer() override { ShutDown(absl::ZeroDuration()); }
 
   absl::Status Listen(const RpcOptions& options);
@@ -52,9 +64,11 @@ class GrpcRpcServer final : public RpcServer {
   const std::string socket_path_;
   ino_t socket_inode_ = 0;
   WatchHub hub_;
+  const std::unique_ptr<Peers> peers_;
   StatsService service_;
   PolicyReader policy_reader_;
   PolicyService policy_service_;
+  DiagnosisService diagnosis_;
   std::unique_ptr<grpc::Server> server_;
   int tcp_port_ = 0;
 };
@@ -71,6 +85,7 @@ absl::Status GrpcRpcServer::Listen(const RpcOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.RegisterService(&service_);
   builder.RegisterService(&policy_service_);
+  builder.RegisterService(&diagnosis_);
   builder.AddListeningPort(absl::StrCat("unix:", birth_path), grpc::InsecureServerCredentials());
   if (!options.tcp_listen.empty()) {
     absl::StatusOr<HostPort> address = ParseHostPort(options.tcp_listen);

@@ -14,6 +14,7 @@
 #include "daemon/node/registry.h"
 #include "daemon/policy/policy_desk.h"
 #include "daemon/rpc/listen_address.h"
+#include "daemon/store/store.h"
 
 namespace gradgate {
 
@@ -23,7 +24,10 @@ struct RpcOptions {
   TlsFiles tls = {};
   bool reflection = true;
   size_t max_watchers = 64;
-  std::string node_name = "";  // of this daemon
+  const Store* store = nullptr;  // where the other daemons are found; not owned, outlives the server; null: there are none
+  std::string node_name = "";    // as this one announces itself
+  std::string advertise = "";    // likewise, host:port
+  std::string version = "";
 };
 
 class RpcServer {

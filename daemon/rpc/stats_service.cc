@@ -9,6 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "daemon/rpc/convert.h"
+#include "daemon/rpc/job_call.h"
+#include "daemon/rpc/merge_jobs.h"
+#include "daemon/rpc/merge_nodes.h"
+#include "daemon/rpc/merge_windows.h"
 
 namespace gradgate {
 namespace {
@@ -18,13 +22,14 @@ constexpr uint64_t kJobsList = 0;
 // A list of windows: which job, and in which direction. Job ids begin at 1.
 uint64_t WindowsList(uint64_t job_id, bool newest_first) { return job_id << 1 | (newest_first ? 1 : 0); }
 
+std::string Method(absl::string_view name) { return absl::StrCat("/", v1::SyncStatsService::service_full_name(), "/", name); }
+
+// The answer of one node as it is, with whose it is.
 template <typename Response>
-grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, absl::StatusOr<Response> answer, Response* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const absl::Status status = answer.status();
-  if (status.ok()) *response = *std::move(answer);
-  reactor->Finish(ToGrpc(status));
-  return reactor;
+absl::StatusOr<Response> OwnPart(Parts<Response> parts) {
+  Response response = std::move(parts.parts.front().answer);
+  for (v1::NodeAnswer& node : parts.nodes) *response.add_nodes() = std::move(node);
+  return response;
 }
 
 // A stream that ends before it began.
@@ -70,10 +75,18 @@ absl::StatusOr<v1::ListWindowsResponse> AnswerListWindows(const v1::ListWindowsR
                                                           Registry& registry) {
   absl::StatusOr<size_t> size = CheckPageSize(request.page_size());
   if (!size.ok()) return size.status();
-  absl::StatusOr<uint64_t> job_id = registry.FindJob(request.job());
-  if (!job_id.ok()) return job_id.status();
-  const uint64_t list = WindowsList(*job_id, request.newest_first());
+  absl::StatusOr<JobView> job = registry.ViewJob(request.job());
+  if (!job.ok()) return job.status();
+  *size = WindowsPerPage(*size, job->world_size);
+  const uint64_t list = WindowsList(job->id, request.newest_first());
   std::optional<uint64_t> from_index;
+  if (request.has_from_window_index()) {
+    if (request.from_window_index() < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("from_window_index is ", request.from_window_index(), ", must not be negative"));
+    }
+    from_index = static_cast<uint64_t>(request.from_window_index());
+  }
   if (!request.page_token().empty()) {
     absl::StatusOr<PageStart> start = tokens.Parse(request.page_token(), list);
     if (!start.ok()) return start.status();
@@ -81,9 +94,11 @@ absl::StatusOr<v1::ListWindowsResponse> AnswerListWindows(const v1::ListWindowsR
   }
   // One more than asked for tells whether there is a next page, and where it begins.
   absl::StatusOr<std::vector<WindowView>> windows =
-      registry.ListWindows(*job_id, from_index, request.newest_first(), *size + 1);
+      registry.ListWindows(job->id, from_index, request.newest_first(), *size + 1);
   if (!windows.ok()) return windows.status();
   v1::ListWindowsResponse response;
+  *response.mutable_job() = ToMessage(*job);
+  response.set_closed_below_index(static_cast<int64_t>(std::min<uint64_t>(job->closed_by_all, INT64_MAX)));
   if (windows->size() > *size) {
     response.set_next_page_token(tokens.Make(PageStart{list, 0, windows->back().window_index}));
     windows->pop_back();
@@ -92,19 +107,76 @@ absl::StatusOr<v1::ListWindowsResponse> AnswerListWindows(const v1::ListWindowsR
   return response;
 }
 
+// All nodes' jobs are put in order here, so each node gives its first page, and this one all it has.
 grpc::ServerUnaryReactor* StatsService::ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                                  v1::ListJobsResponse* response) {
-  return Finish(context, AnswerListJobs(*request, tokens_, *registry_), response);
+  JobQuestion<v1::ListJobsRequest, v1::ListJobsResponse> question;
+  question.method = Method("ListJobs");
+  v1::ListJobsRequest part = *request;
+  if (request->scope() == v1::SCOPE_NODE) {
+    question.own = [this](const auto& asked) { return AnswerListJobs(asked, tokens_, *registry_); };
+    question.merge = OwnPart<v1::ListJobsResponse>;
+  } else {
+    part.set_page_size(kMaxPageSize);
+    part.clear_page_token();
+    question.own = [this, whole = *request](const auto&) -> absl::StatusOr<v1::ListJobsResponse> {
+      if (const auto size = CheckPageSize(whole.page_size()); !size.ok()) return size.status();
+      v1::ListJobsResponse own;
+      for (const JobView& job : registry_->ListJobs()) *own.add_jobs() = ToMessage(job);
+      return own;
+    };
+    question.check = CheckJobList;
+    question.merge = [this, whole = *request](auto parts) { return MergeJobLists(std::move(parts), whole, tokens_); };
+  }
+  return AnswerForJob(context, part, response, peers_, std::move(question));
 }
 
 grpc::ServerUnaryReactor* StatsService::GetJobStats(grpc::CallbackServerContext* context, const v1::GetJobStatsRequest* request,
                                                     v1::GetJobStatsResponse* response) {
-  return Finish(context, AnswerGetJobStats(*request, *registry_), response);
+  JobQuestion<v1::GetJobStatsRequest, v1::GetJobStatsResponse> question;
+  question.method = Method("GetJobStats");
+  question.own = [this](const auto& asked) { return AnswerGetJobStats(asked, *registry_); };
+  question.job = [](const auto& part) -> const v1::Job& { return part.job(); };
+  question.check = CheckJobStats;
+  question.merge = MergeJobStats;
+  return AnswerForJob(context, *request, response, peers_, std::move(question));
 }
 
 grpc::ServerUnaryReactor* StatsService::ListWindows(grpc::CallbackServerContext* context, const v1::ListWindowsRequest* request,
                                                     v1::ListWindowsResponse* response) {
-  return Finish(context, AnswerListWindows(*request, tokens_, *registry_), response);
+  JobQuestion<v1::ListWindowsRequest, v1::ListWindowsResponse> question;
+  question.method = Method("ListWindows");
+  question.own = [this](const auto& asked) { return AnswerListWindows(asked, tokens_, *registry_); };
+  question.job = [](const auto& part) -> const v1::Job& { return part.job(); };
+  if (request->scope() == v1::SCOPE_NODE) {
+    question.merge = OwnPart<v1::ListWindowsResponse>;
+    return AnswerForJob(context, *request, response, peers_, std::move(question));
+  }
+  absl::StatusOr<v1::ListWindowsRequest> part = PartOfWindowsPage(*request, tokens_);
+  if (!part.ok()) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(ToGrpc(part.status()));
+    return reactor;
+  }
+  question.check = [asked = *part](const auto& answer) { return CheckWindows(answer, asked); };
+  question.merge = [this, whole = *request](auto parts) { return MergeWindows(std::move(parts), whole, tokens_); };
+  return AnswerForJob(context, *part, response, peers_, std::move(question));
+}
+
+grpc::ServerUnaryReactor* StatsService::ListNodes(grpc::CallbackServerContext* context, const v1::ListNodesRequest* request,
+                                                  v1::ListNodesResponse* response) {
+  JobQuestion<v1::ListNodesRequest, v1::ListNodesResponse> question;
+  question.method = Method("ListNodes");
+  question.own = [this](const auto&) -> absl::StatusOr<v1::ListNodesResponse> {
+    return NodeItself(registry_->ListJobs(), facts_.version, facts_.start_time);
+  };
+  question.check = CheckNode;
+  question.merge = [this](auto parts) -> absl::StatusOr<v1::ListNodesResponse> {
+    v1::ListNodesResponse merged = MergeNodes(std::move(parts), peers_->Known());
+    SetStore(store_, &merged);
+    return merged;
+  };
+  return AnswerForJob(context, *request, response, peers_, std::move(question));
 }
 
 grpc::ServerWriteReactor<v1::WatchWindowsResponse>* StatsService::WatchWindows(grpc::CallbackServerContext*,

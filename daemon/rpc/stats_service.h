@@ -1,4 +1,5 @@
-// SyncStatsService: answers from the registry. Every call returns at once; streams are driven by the WatchHub.
+// SyncStatsService: answers from the registry, and for all nodes by asking the other daemons. Every call returns at once;
+// streams are driven by the WatchHub, and are of this node alone.
 //
 // Thread class: any thread (gRPC's).
 
@@ -7,13 +8,20 @@
 
 #include "daemon/node/registry.h"
 #include "daemon/rpc/page_token.h"
+#include "daemon/rpc/peers.h"
 #include "daemon/rpc/window_watch.h"
 #include "gradgate/v1/stats.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
 
 namespace gradgate {
 
-// The answers themselves, without gRPC's machinery.
+// What there is to say of a daemon beside its jobs.
+struct NodeFacts {
+  std::string version;
+  absl::Time start_time = absl::UnixEpoch();
+};
+
+// This node's answers, without gRPC's machinery and without `nodes`.
 absl::StatusOr<v1::ListJobsResponse> AnswerListJobs(const v1::ListJobsRequest& request, const PageTokens& tokens,
                                                     Registry& registry);
 absl::StatusOr<v1::GetJobStatsResponse> AnswerGetJobStats(const v1::GetJobStatsRequest& request, Registry& registry);
@@ -22,8 +30,9 @@ absl::StatusOr<v1::ListWindowsResponse> AnswerListWindows(const v1::ListWindowsR
 
 class StatsService final : public v1::SyncStatsService::CallbackService {
  public:
-  // None is owned; all outlive this.
-  StatsService(Registry* registry, WatchHub* hub, PageTokens tokens) : registry_(registry), hub_(hub), tokens_(tokens) {}
+  // None is owned; all outlive this. `store` may be null.
+  StatsService(Registry* registry, WatchHub* hub, Peers* peers, const Store* store, PageTokens tokens, const NodeFacts& facts)
+      : registry_(registry), hub_(hub), peers_(peers), store_(store), tokens_(tokens), facts_(facts) {}
 
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                      v1::ListJobsResponse* response) override;
@@ -33,11 +42,16 @@ class StatsService final : public v1::SyncStatsService::CallbackService {
                                         v1::ListWindowsResponse* response) override;
   grpc::ServerWriteReactor<v1::WatchWindowsResponse>* WatchWindows(grpc::CallbackServerContext* context,
                                                                    const v1::WatchWindowsRequest* request) override;
+  grpc::ServerUnaryReactor* ListNodes(grpc::CallbackServerContext* context, const v1::ListNodesRequest* request,
+                                      v1::ListNodesResponse* response) override;
 
  private:
   Registry* const registry_;
   WatchHub* const hub_;
+  Peers* const peers_;
+  const Store* const store_;
   const PageTokens tokens_;
+  const NodeFacts facts_;
 };
 
 }  // namespace gradgate

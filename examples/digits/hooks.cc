@@ -36,6 +36,11 @@ double Hooks::BeforeWindow(uint64_t window) const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+void Hooks::BeforeForward() const {
+  if (options_.slow && options_.slow->rank == rank_)
+    std::this_thread::sleep_for(std::chrono::milliseconds(options_.slow->window));
+}
+
 void Hooks::InMicroStep() const {
   if (options_.throttle_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(options_.throttle_ms));
 }

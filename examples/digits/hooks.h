@@ -18,7 +18,8 @@ class Hooks {
   // Before a window; returns the seconds it waited for stdin.
   double BeforeWindow(uint64_t window) const;
   // Micro-steps to leave out of a window: 0 or 1.
-  uint32_t Dropped(uint64_t window) const { return At(options_.drop, window) ? 1 : 0; }
+  uint32_t Dropped(uint64_t window) const { return At(options_.drop, window) || options_.shorten == rank_ ? 1 : 0; }
+  void BeforeForward() const;
   void InMicroStep() const;
   // After the first gradient of a window's last backward.
   void InLastBackward(uint64_t window) const;

@@ -48,7 +48,7 @@ std::optional<Options> ParseOptions(int argc, char** argv, int* exit_status) {
   Options o;
   o.data = DIGITS_DATA;
   std::string dtype = "float32", mode = "window", windows = "variable", divide = "items", boundary = "looked-ahead";
-  std::string daemon_dir, drop, crash;
+  std::string daemon_dir, slow, drop, crash;
   bool no_daemon = false;
   CLI::App app("Trains a multi-layer perceptron on 8 × 8 images of hand-written digits, data-parallel, with gradgate.",
                "digits");
@@ -99,6 +99,9 @@ std::optional<Options> ParseOptions(int argc, char** argv, int* exit_status) {
       ->delimiter(',')
       ->group(hooks);
   app.add_option("--throttle", o.throttle_ms, "Milliseconds to sleep in each micro-step")->group(hooks);
+  app.add_option("--slow", slow, "RANK:MS, a rank that sleeps so many milliseconds in each micro-step, before it computes")
+      ->group(hooks);
+  app.add_option("--shorten", o.shorten, "A rank that leaves out its last micro-step of every window")->group(hooks);
   app.add_option("--drop", drop, "RANK:WINDOW, where a rank silently leaves out its last micro-step")->group(hooks);
   app.add_option("--crash", crash, "RANK:WINDOW, where a rank kills itself in the middle of a reduction")->group(hooks);
   app.add_flag("--fork-child", o.fork_child, "Each rank forks a child that lives until stdin ends")->group(hooks);
@@ -112,6 +115,7 @@ std::optional<Options> ParseOptions(int argc, char** argv, int* exit_status) {
     o.look_ahead = boundary == "looked-ahead";
     if (app.count("--daemon-dir") > 0) o.daemon_dir = daemon_dir;
     if (no_daemon) o.daemon_dir = "";
+    o.slow = ParseSpot("--slow", slow);
     o.drop = ParseSpot("--drop", drop);
     o.crash = ParseSpot("--crash", crash);
     Validate(o);

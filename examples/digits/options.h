@@ -58,9 +58,11 @@ struct Options {
   // Hooks for tests.
   std::vector<uint64_t> pause_at_windows;
   uint32_t throttle_ms = 0;
-  std::optional<Spot> drop;   // leaves out its last micro-step of that window
-  std::optional<Spot> crash;  // SIGKILLs itself in the last backward of that window
-  bool fork_child = false;    // each rank forks a child that lives until stdin ends
+  std::optional<Spot> slow;         // as RANK:MS: that rank sleeps so long in each micro-step, before it computes
+  std::optional<uint32_t> shorten;  // this rank leaves out its last micro-step of every window
+  std::optional<Spot> drop;         // leaves out its last micro-step of that window
+  std::optional<Spot> crash;        // SIGKILLs itself in the last backward of that window
+  bool fork_child = false;          // each rank forks a child that lives until stdin ends
 
   std::chrono::nanoseconds deadline() const { return std::chrono::nanoseconds(static_cast<int64_t>(deadline_seconds * 1e9)); }
 };

@@ -194,6 +194,7 @@ void Trainer<T>::RunMicroStep(const std::vector<uint32_t>& order, uint32_t windo
   if (options_.divide == GG_DIVIDE_ITEMS) options.items = samples;
   auto micro = session_->micro_step(options);
 
+  hooks_.BeforeForward();
   loss_sum_ += network_.Forward(batch_).loss_sum;
   // On the grid the division comes after the rounding, where it is exact.
   const double scale = Scale(micro_batch), divisor = Divisor(window, micro_batch);

@@ -304,7 +304,7 @@ bool Ledger::PublishWindow(const LedgerWindowEnd& end, ClosedWindow* report) {
   Recorder::AddOwned(totals.micro_step_skipped_count, end.skipped);
   Recorder::AddOwned(totals.item_count, static_cast<uint64_t>(end.items));
   const bool adopted =
-      member_->WindowClosed(record, {late, mismatched, end.disagreed, end.stepped, end.failed, end.discarded});
+      member_->WindowClosed(record, {late, mismatched, end.disagreed, end.stepped, end.failed, end.discarded, end.failed});
   if (report) {
     *report = {
         engine_.kind(), record.window_index, record.micro_steps, end.min_micro_steps, end.max_micro_steps, end.active_ranks,

@@ -146,8 +146,8 @@ bool Member::WindowClosed(page::WindowRecord record, const WindowEnd& end) {
   totals.window_index.store(record.window_index + 1, std::memory_order_relaxed);
   totals.micro_step.store(0, std::memory_order_relaxed);
   totals.last_event_ns.store(record.end_ns, std::memory_order_relaxed);
-  // Also where the window failed on this rank alone: the others take up what all have agreed on.
-  const bool adopted = stage_.WindowClosed(record.window_index + 1, alone_);
+  // Also where the step was refused on this rank alone: the others take up what all have agreed on.
+  const bool adopted = !end.over && stage_.WindowClosed(record.window_index + 1, alone_);
   if (link_) {
     link_->Poll(static_cast<int64_t>(record.end_ns));
     if (link_->policy_waits() && stage_.Offered(ToPolicy(link_->TakePolicy())) && !KnownPolicy(stage_.unvetted()))

@@ -82,6 +82,7 @@ class Member {
     bool stepped = false;
     bool failed = false;
     bool discarded = false;
+    bool over = false;  // no window follows: collectives failed, and may still be under way
   };
   // Sets the record's flags, counts the window and publishes it; takes up the policy that its ballots agreed on, and reads what the
   // daemon has sent. True if a policy is in force now that was not.

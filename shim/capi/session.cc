@@ -385,7 +385,8 @@ void Session::CloseWindow(bool stepped, bool failed, ClosedWindow* report) {
   const bool late = record.late_reductions > 0;
   const bool mismatched = record.intended_reductions != record.issued_reductions;
   Recorder::AddOwned(member_->page().roles[static_cast<uint32_t>(GroupRole::kDp)].intended_count, record.intended_reductions);
-  const bool adopted = member_->WindowClosed(record, {late, mismatched, window_.disagreed, stepped, failed});
+  const bool over = engine_.state() == WindowEngine::State::kFailed;
+  const bool adopted = member_->WindowClosed(record, {late, mismatched, window_.disagreed, stepped, failed, false, over});
   if (report) {
     *report = {kind,
                counts.window_index,

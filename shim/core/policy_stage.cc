@@ -43,7 +43,8 @@ PolicyStage::Ticket PolicyStage::Vote() {
 
 void PolicyStage::Read(Ticket min, Ticket max) {
   vote_unread_ = false;
-  agreed_ |= staged_.version != 0 && min.version == max.version && min.content_hash == max.content_hash;
+  const Ticket own{static_cast<int64_t>(staged_.version), static_cast<int64_t>(staged_.content_hash)};
+  agreed_ |= own.version != 0 && min == own && max == own;
 }
 
 bool PolicyStage::WindowClosed(uint64_t next_window, bool alone) {

@@ -43,6 +43,7 @@ class PolicyStage {
   struct Ticket {
     int64_t version = 0;
     int64_t content_hash = 0;
+    bool operator==(const Ticket&) const = default;
   };
 
   // A policy has come. False, and nothing changed, if it is not above what is in force, staged, unvetted or rejected.

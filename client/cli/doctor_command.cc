@@ -1,0 +1,30 @@
+#include "client/cli/doctor_command.h"
+
+#include "absl/time/clock.h"
+#include "client/cli/doctor_view.h"
+#include "client/cli/json.h"
+#include "client/diagnosis_client.h"
+
+namespace gradgate::cli {
+
+absl::StatusOr<bool> RunDoctor(const Options& options, Output* output) {
+  const auto connection = client::Connection::Create(options.client);
+  if (!connection.ok()) return connection.status();
+  v1::DiagnoseRequest request;
+  request.set_job(options.job);
+  request.set_scope(options.this_node ? v1::SCOPE_NODE : v1::SCOPE_JOB);
+  request.set_evidence(options.evidence);
+  const auto response = client::Diagnose(**connection, request);
+  if (!response.ok()) return response.status();
+  if (options.json) {
+    const auto text = ToJson(*response, JsonStyle::kIndented);
+    if (!text.ok()) return text.status();
+    output->Write(*text);
+  } else {
+    output->Write(DoctorView(*response, absl::Now()));
+  }
+  if (!output->status().ok()) return output->status();
+  return HasTrouble(*response);
+}
+
+}  // namespace gradgate::cli

@@ -1,0 +1,44 @@
+#include "client/cli/plan_command.h"
+
+#include "client/cli/json.h"
+#include "client/cli/plan_view.h"
+#include "client/connection.h"
+#include "client/plan_client.h"
+#include "planner/answer.h"
+
+namespace gradgate::cli {
+namespace {
+
+absl::StatusOr<v1::PlanSyncResponse> Ask(const client::ClientOptions& options, const v1::PlanSyncRequest& request) {
+  const auto connection = client::Connection::Create(options);
+  if (!connection.ok()) return connection.status();
+  return client::PlanSync(**connection, request);
+}
+
+// What is missing is missing on the command line.
+absl::StatusOr<v1::PlanSyncResponse> PlanAlone(const v1::PlanSyncRequest& request) {
+  auto answer = planner::AnswerFromNumbers(request);
+  if (absl::IsFailedPrecondition(answer.status())) return absl::InvalidArgumentError(answer.status().message());
+  return answer;
+}
+
+}  // namespace
+
+absl::Status RunPlan(const Options& options, Output* output) {
+  v1::PlanSyncRequest request;
+  request.set_job(options.job);
+  *request.mutable_numbers() = planner::ToMessage(options.plan.numbers);
+  for (const planner::Numbers& changes : options.plan.what_ifs) *request.add_what_ifs() = planner::ToMessage(changes);
+  const auto answer = options.job.empty() ? PlanAlone(request) : Ask(options.client, request);
+  if (!answer.ok()) return answer.status();
+  if (!options.json) {
+    output->Write(PlanView(*answer));
+    return output->status();
+  }
+  const auto text = ToJson(*answer, JsonStyle::kIndented);
+  if (!text.ok()) return text.status();
+  output->Write(*text);
+  return output->status();
+}
+
+}  // namespace gradgate::cli

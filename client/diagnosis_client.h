@@ -1,0 +1,20 @@
+// Asks a gradgated what is wrong with a job: DiagnosisService.Diagnose with a deadline. Errors as in
+// client/sync_stats_client.h.
+//
+// Thread class: any thread.
+
+#ifndef GRADGATE_CLIENT_DIAGNOSIS_CLIENT_H_
+#define GRADGATE_CLIENT_DIAGNOSIS_CLIENT_H_
+
+#include "absl/status/statusor.h"
+#include "client/connection.h"
+#include "gradgate/v1/diagnosis.pb.h"
+
+namespace gradgate::client {
+
+// NOT_FOUND: no such job; the message lists the known ones. INVALID_ARGUMENT: empty job.
+absl::StatusOr<v1::DiagnoseResponse> Diagnose(const Connection& connection, const v1::DiagnoseRequest& request);
+
+}  // namespace gradgate::client
+
+#endif  // GRADGATE_CLIENT_DIAGNOSIS_CLIENT_H_

@@ -1,0 +1,21 @@
+// Asks a gradgated what each sync mode would cost a job: DiagnosisService.PlanSync with a deadline. Errors as in
+// client/sync_stats_client.h.
+//
+// Thread class: any thread.
+
+#ifndef GRADGATE_CLIENT_PLAN_CLIENT_H_
+#define GRADGATE_CLIENT_PLAN_CLIENT_H_
+
+#include "absl/status/statusor.h"
+#include "client/connection.h"
+#include "gradgate/v1/plan.pb.h"
+
+namespace gradgate::client {
+
+// NOT_FOUND: no such job; the message lists the known ones. FAILED_PRECONDITION: the job has measured too little.
+// INVALID_ARGUMENT: empty job, or a number outside its range.
+absl::StatusOr<v1::PlanSyncResponse> PlanSync(const Connection& connection, const v1::PlanSyncRequest& request);
+
+}  // namespace gradgate::client
+
+#endif  // GRADGATE_CLIENT_PLAN_CLIENT_H_

@@ -1,0 +1,23 @@
+// The planner in the words of gradgate.v1. Pure; any thread.
+
+#ifndef GRADGATE_PLANNER_ANSWER_H_
+#define GRADGATE_PLANNER_ANSWER_H_
+
+#include "absl/status/statusor.h"
+#include "gradgate/v1/plan.pb.h"
+#include "planner/plan.h"
+
+namespace gradgate::planner {
+
+Numbers FromMessage(const v1::PlanNumbers& message);
+v1::PlanNumbers ToMessage(const Numbers& numbers);
+
+// All but job and measurements.
+v1::PlanSyncResponse ToMessage(const Answer& answer);
+
+// A request that names no job. Errors as MakePlan.
+absl::StatusOr<v1::PlanSyncResponse> AnswerFromNumbers(const v1::PlanSyncRequest& request);
+
+}  // namespace gradgate::planner
+
+#endif  // GRADGATE_PLANNER_ANSWER_H_
