@@ -61,6 +61,8 @@ class EtcdStore final : public Store {
   // Waits, or not if the store is being closed; then false.
   bool Sleep(absl::Duration longest) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CountError(absl::Status status);
+  // A write that failed, with what is wrong with etcd if the time was used up waiting for it.
+  absl::Status WriteError(absl::Status status);
 
   const EtcdOptions options_;
   const std::unique_ptr<EtcdLink> link_;
@@ -146,6 +148,12 @@ absl::Status EtcdStore::CountError(absl::Status status) {
   return status;
 }
 
+absl::Status EtcdStore::WriteError(absl::Status status) {
+  const StoreHealth health = state_.Health();
+  if (absl::IsDeadlineExceeded(status) && !health.reachable) status = absl::UnavailableError(health.trouble);
+  return CountError(status);
+}
+
 absl::Status EtcdStore::CallAnywhere(absl::Time deadline, absl::FunctionRef<void(const absl::Status&)> failed, EtcdLink::Method method) {
   Backoff backoff(options_.min_backoff / 2, options_.max_backoff / 5, RandomSeed());
   size_t endpoint = endpoint_;
@@ -172,7 +180,7 @@ absl::StatusOr<int64_t> EtcdStore::Put(absl::string_view key, absl::string_view 
   const absl::Status status = CallAnywhere(
       deadline, [&](const absl::Status&) { may_be_written = true; },
       [&](EtcdStubs& stubs, grpc::ClientContext* context) { return stubs.kv->Txn(context, request, &response); });
-  if (!status.ok()) return CountError(status);
+  if (!status.ok()) return WriteError(status);
   int64_t revision = response.header().revision();
   if (!response.succeeded()) {
     const std::optional<EtcdCopy::Entry> present = PresentValue(response);
@@ -199,7 +207,7 @@ absl::Status EtcdStore::Delete(absl::string_view key, absl::Time deadline) {
   const absl::Status status = CallAnywhere(
       deadline, [](const absl::Status&) {},
       [&](EtcdStubs& stubs, grpc::ClientContext* context) { return stubs.kv->DeleteRange(context, request, &response); });
-  if (!status.ok()) return CountError(status);
+  if (!status.ok()) return WriteError(status);
   state_.ChangeCopy([&](EtcdCopy& copy) {
     return copy.Removed(key, response.header().revision()) ? std::vector<std::string>{std::string(key)} : std::vector<std::string>();
   });
