@@ -76,6 +76,8 @@ absl::Status RunCommand(const client::SyncStatsClient& client, const Options& op
       return Show(LatestWindows(client, options), options.json, WindowsView, output);
     case Command::kWatch:
       return Watch(client, options, cancel, output);
+    case Command::kCerts:  // asks no daemon: see certs_command.h
+      break;
   }
   return absl::InternalError("unknown command");
 }

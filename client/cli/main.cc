@@ -10,7 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "client/cancellation.h"
+#include "client/cli/certs_command.h"
 #include "client/cli/commands.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/format.h"
@@ -37,6 +39,12 @@ int Main(int argc, char** argv) {
     return ExitCode(output.status());
   }
   const Options& options = std::get<Options>(parsed);
+  if (options.command == Command::kCerts) {
+    const absl::StatusOr<std::string> text = MakeCerts(options.certs, absl::Now());
+    if (!text.ok()) return Fail(text.status().message(), absl::IsInvalidArgument(text.status()) ? kExitUsage : kExitError);
+    output.Write(*text);
+    return ExitCode(output.status());
+  }
   client::Cancellation cancellation;
   std::optional<Interrupter> interrupter;
   if (options.command == Command::kWatch) interrupter.emplace(&cancellation);

@@ -8,11 +8,12 @@
 #include <string>
 #include <variant>
 
+#include "client/cli/certs_command.h"
 #include "client/client_options.h"
 
 namespace gradgate::cli {
 
-enum class Command { kJobs, kStatus, kWindows, kWatch };
+enum class Command { kJobs, kStatus, kWindows, kWatch, kCerts };
 
 struct Options {
   Command command = Command::kJobs;
@@ -21,6 +22,7 @@ struct Options {
   std::string job;                     // all but kJobs
   int64_t last = 0;                    // kWindows: the latest so many; 0: all
   std::optional<int64_t> first_index;  // kWatch
+  CertsOptions certs;                  // kCerts
 };
 
 // The command line asks for nothing to be done (--help, --version), or is wrong.

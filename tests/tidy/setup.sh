@@ -5,7 +5,7 @@
 packages=(g++ cmake ninja-build ccache pkgconf git python3 python3-venv python3-dev shellcheck valgrind
   clang clang-format clang-tidy libclang-rt-dev
   libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev libabsl-dev prometheus-cpp-dev
-  libgloo-dev libhiredis-dev libcli11-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev)
+  libgloo-dev libhiredis-dev libcli11-dev libssl-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev)
 
 # Debian 12 has promtool only in the package prometheus, which would start a server: it is taken out of there.
 install() {
