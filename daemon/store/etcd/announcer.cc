@@ -81,7 +81,7 @@ absl::Status Announcer::UpdateKey(size_t endpoint, const std::string& key, const
     }
     present = PresentValue(response);
   }
-  return absl::UnavailableError(absl::StrCat(key, " changes too often in ", options_->name));
+  return absl::AbortedError(absl::StrCat(key, " changes too often in ", options_->name));
 }
 
 void Announcer::SayFarewell(size_t endpoint, absl::Time deadline) {

@@ -79,13 +79,16 @@ absl::StatusOr<std::unique_ptr<EtcdLink>> EtcdLink::Create(const EtcdOptions& op
 // somebody waits for something.
 void EtcdLink::AwaitConnection(size_t endpoint, absl::Time deadline) {
   const std::shared_ptr<grpc::Channel>& channel = stubs(endpoint).channel;
+  // Of a channel whose attempts fail, the next one's failure cannot be told from the last one's; then half of the time is left to hear why.
+  const absl::Time begin = absl::Now();
+  const absl::Time failing_until = begin + std::min((deadline - begin) / 2, absl::Milliseconds(kMaxBackoffMs));
   bool tried = false;
   while (absl::Now() < deadline && !cancelled()) {
     const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);
     if (state == GRPC_CHANNEL_READY || state == GRPC_CHANNEL_SHUTDOWN) return;
-    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE && tried) return;
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE && (tried || absl::Now() >= failing_until)) return;
     tried |= state != GRPC_CHANNEL_TRANSIENT_FAILURE;
-    channel->WaitForStateChange(state, absl::ToChronoTime(std::min(deadline, absl::Now() + kLook)));
+    tried |= channel->WaitForStateChange(state, absl::ToChronoTime(std::min(deadline, absl::Now() + kLook)));
   }
 }
 
