@@ -2,9 +2,10 @@
 //
 //   bench_store ENDPOINT DAEMONS FIRST SECONDS WRITERS
 //
-// Opens DAEMONS stores, announces nodes/FIRST and on, and prints "ready" when all are announced and watch. Then it reads one line; WRITERS of
-// its threads put keys of their own for SECONDS, and every store watches. Prints "puts N delays N median NS p99 NS max NS keys N reachable N",
-// where a delay is from before a Put until a listener hears of it, by one clock: all processes on one machine.
+// Opens DAEMONS stores, announces nodes/FIRST and on, and prints "ready" when all are announced and watch. Then it reads one
+// line; WRITERS of its threads put keys of their own for SECONDS, and every store watches. Prints "puts N delays N median NS
+// p99 NS max NS keys N reachable N", where a delay is from before a Put until a listener hears of it, by one clock: all
+// processes on one machine.
 
 #include <time.h>
 
@@ -81,7 +82,8 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "usage: bench_store ENDPOINT DAEMONS FIRST SECONDS WRITERS\n");
     return 2;
   }
-  const int daemons = std::atoi(argv[2]), first = std::atoi(argv[3]), seconds = std::atoi(argv[4]), writers = std::atoi(argv[5]);
+  const int daemons = std::atoi(argv[2]), first = std::atoi(argv[3]), seconds = std::atoi(argv[4]),
+            writers = std::atoi(argv[5]);
   Watchers watchers;
   std::vector<std::unique_ptr<Store>> stores;
   for (int i = 0; i < daemons; ++i) {
@@ -104,17 +106,21 @@ int Main(int argc, char** argv) {
   std::atomic<int64_t> puts{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < writers; ++i) {
-    threads.emplace_back([&, i] { puts += WriteUntil(*stores[i % stores.size()], absl::StrCat("policies/", first, "/", i), end_ns); });
+    threads.emplace_back(
+        [&, i] { puts += WriteUntil(*stores[i % stores.size()], absl::StrCat("policies/", first, "/", i), end_ns); });
   }
   for (std::thread& thread : threads) thread.join();
-  while (NowNs() < end_ns + 3'000'000'000LL) std::this_thread::sleep_for(std::chrono::milliseconds(50));  // what is still on its way
+  while (NowNs() < end_ns + 3'000'000'000LL)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // what is still on its way
   const std::vector<int64_t> delays = watchers.Sorted();
   const auto at = [&delays](double part) {
-    return delays.empty() ? 0 : delays[std::min(delays.size() - 1, static_cast<size_t>(part * static_cast<double>(delays.size())))];
+    return delays.empty() ? 0
+                          : delays[std::min(delays.size() - 1, static_cast<size_t>(part * static_cast<double>(delays.size())))];
   };
-  const int64_t reachable = std::count_if(stores.begin(), stores.end(), [](const auto& store) { return store->Health().reachable; });
-  std::printf("puts %lld delays %zu median %lld p99 %lld max %lld keys %lld reachable %lld\n", static_cast<long long>(puts), delays.size(),
-              static_cast<long long>(at(0.5)), static_cast<long long>(at(0.99)), static_cast<long long>(at(1.0)),
+  const int64_t reachable =
+      std::count_if(stores.begin(), stores.end(), [](const auto& store) { return store->Health().reachable; });
+  std::printf("puts %lld delays %zu median %lld p99 %lld max %lld keys %lld reachable %lld\n", static_cast<long long>(puts),
+              delays.size(), static_cast<long long>(at(0.5)), static_cast<long long>(at(0.99)), static_cast<long long>(at(1.0)),
               static_cast<long long>(stores[0]->Health().key_count), static_cast<long long>(reachable));
   std::fflush(stdout);
   std::_Exit(0);  // the leases run out by themselves

@@ -73,8 +73,10 @@ bool SetTimes(X509* certificate, absl::Time from, absl::Time to) {
 
 bool SetName(X509* certificate, const std::string& name) {
   X509_NAME* subject = X509_get_subject_name(certificate);
-  return X509_NAME_add_entry_by_txt(subject, "O", MBSTRING_UTF8, reinterpret_cast<const unsigned char*>("gradgate"), -1, -1, 0) == 1 &&
-         X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1, 0) == 1;
+  return X509_NAME_add_entry_by_txt(subject, "O", MBSTRING_UTF8, reinterpret_cast<const unsigned char*>("gradgate"), -1, -1,
+                                    0) == 1 &&
+         X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1,
+                                    0) == 1;
 }
 
 template <class Write>
@@ -103,8 +105,9 @@ absl::StatusOr<Draft> MakeDraft(const std::string& name, absl::Time from, absl::
   Draft draft;
   X509* certificate = draft.certificate.get();
   if (certificate == nullptr || !draft.key) return OpenSslError("make a key");
-  const bool done = X509_set_version(certificate, X509_VERSION_3) == 1 && SetSerial(certificate) && SetTimes(certificate, from, to) &&
-                    SetName(certificate, name) && X509_set_pubkey(certificate, draft.key.get()) == 1;
+  const bool done = X509_set_version(certificate, X509_VERSION_3) == 1 && SetSerial(certificate) &&
+                    SetTimes(certificate, from, to) && SetName(certificate, name) &&
+                    X509_set_pubkey(certificate, draft.key.get()) == 1;
   if (!done) return OpenSslError(absl::StrCat("make a certificate for ", name));
   return draft;
 }
@@ -135,7 +138,8 @@ absl::StatusOr<Authority> ReadAuthority(const CertificateAndKey& pem, absl::Time
   ASN1_TIME_to_tm(X509_get0_notAfter(authority.certificate.get()), &end);
   authority.end = absl::FromTM(end, absl::UTCTimeZone());
   if (authority.end <= now) {
-    return absl::InvalidArgumentError(absl::StrCat("the authority ended on ", absl::FormatTime("%Y-%m-%d", authority.end, absl::UTCTimeZone()),
+    return absl::InvalidArgumentError(absl::StrCat("the authority ended on ",
+                                                   absl::FormatTime("%Y-%m-%d", authority.end, absl::UTCTimeZone()),
                                                    "; is this machine's clock right?"));
   }
   return authority;
@@ -165,14 +169,15 @@ absl::StatusOr<CertificateAndKey> MakeCertificate(const CertificateAndKey& autho
   X509* certificate = draft->certificate.get();
   X509* issuer = authority->certificate.get();
   const bool is_node = request.use == CertificateUse::kNode;
-  const bool done = X509_set_issuer_name(certificate, X509_get_subject_name(issuer)) == 1 &&
-                    AddExtension(certificate, issuer, NID_basic_constraints, "critical,CA:FALSE") &&
-                    AddExtension(certificate, issuer, NID_key_usage, "critical,digitalSignature") &&
-                    AddExtension(certificate, issuer, NID_ext_key_usage, is_node ? "serverAuth,clientAuth" : "clientAuth") &&
-                    AddExtension(certificate, issuer, NID_subject_key_identifier, "hash") &&
-                    AddExtension(certificate, issuer, NID_authority_key_identifier, "keyid") &&
-                    (request.hosts.empty() || AddExtension(certificate, issuer, NID_subject_alt_name, AlternativeNames(request.hosts))) &&
-                    X509_sign(certificate, authority->key.get(), EVP_sha256()) != 0;
+  const bool done =
+      X509_set_issuer_name(certificate, X509_get_subject_name(issuer)) == 1 &&
+      AddExtension(certificate, issuer, NID_basic_constraints, "critical,CA:FALSE") &&
+      AddExtension(certificate, issuer, NID_key_usage, "critical,digitalSignature") &&
+      AddExtension(certificate, issuer, NID_ext_key_usage, is_node ? "serverAuth,clientAuth" : "clientAuth") &&
+      AddExtension(certificate, issuer, NID_subject_key_identifier, "hash") &&
+      AddExtension(certificate, issuer, NID_authority_key_identifier, "keyid") &&
+      (request.hosts.empty() || AddExtension(certificate, issuer, NID_subject_alt_name, AlternativeNames(request.hosts))) &&
+      X509_sign(certificate, authority->key.get(), EVP_sha256()) != 0;
   if (!done) return OpenSslError(absl::StrCat("make a certificate for ", request.name));
   return Written(certificate, draft->key.get());
 }

@@ -1,4 +1,5 @@
-// Certificates for daemons that talk to each other, and for who asks them: an authority, and what it signs. Elliptic curve P-256.
+// Certificates for daemons that talk to each other, and for who asks them: an authority, and what it signs. Elliptic curve
+// P-256.
 //
 // Thread class: any thread. No files.
 
@@ -35,9 +36,10 @@ struct CertificateRequest {
 // It can sign certificates and nothing more. INTERNAL: what OpenSSL says.
 absl::StatusOr<CertificateAndKey> MakeAuthority(const std::string& name, absl::Time now, absl::Duration lifetime);
 
-// Signed by `authority`; valid from an hour before `now`, since clocks differ. INVALID_ARGUMENT: the authority is no PEM, its key is another
-// one's, it may not sign, or it ends before `now`. A certificate never outlives its authority.
-absl::StatusOr<CertificateAndKey> MakeCertificate(const CertificateAndKey& authority, const CertificateRequest& request, absl::Time now);
+// Signed by `authority`; valid from an hour before `now`, since clocks differ. INVALID_ARGUMENT: the authority is no PEM, its
+// key is another one's, it may not sign, or it ends before `now`. A certificate never outlives its authority.
+absl::StatusOr<CertificateAndKey> MakeCertificate(const CertificateAndKey& authority, const CertificateRequest& request,
+                                                  absl::Time now);
 
 }  // namespace gradgate::cli
 

@@ -53,13 +53,16 @@ absl::StatusOr<Node> ParseNode(const std::string& text) {
                                                    " letters, digits, '.', '_' and '-'; write NAME or NAME=HOST,HOST…"));
   }
   if (node.name == kAuthorityName || node.name == kClientName) {
-    return absl::InvalidArgumentError(absl::StrCat("--node \"", text, "\": that name is taken by the file of the authority or the client"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--node \"", text, "\": that name is taken by the file of the authority or the client"));
   }
-  node.hosts = absl::StrContains(text, "=") ? std::vector<std::string>(absl::StrSplit(parts.second, ',')) : std::vector{node.name};
+  node.hosts =
+      absl::StrContains(text, "=") ? std::vector<std::string>(absl::StrSplit(parts.second, ',')) : std::vector{node.name};
   for (const std::string& host : node.hosts) {
     if (!IsHost(host)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--node \"", text, "\": \"", host, "\" is no host name or address; give what other daemons will connect to, without a port"));
+          absl::StrCat("--node \"", text, "\": \"", host,
+                       "\" is no host name or address; give what other daemons will connect to, without a port"));
     }
   }
   return node;
@@ -107,13 +110,15 @@ class Directory {
   }
   absl::StatusOr<CertificateAndKey> ReadAuthority() const {
     CertificateAndKey pair;
-    for (auto [path, text] : {std::pair{CertificatePath(kAuthorityName), &pair.certificate}, {KeyPath(kAuthorityName), &pair.key}}) {
+    for (auto [path, text] :
+         {std::pair{CertificatePath(kAuthorityName), &pair.certificate}, {KeyPath(kAuthorityName), &pair.key}}) {
       errno = 0;
       std::ifstream file(path, std::ios::binary);
       std::ostringstream read;
       if (!file || !(read << file.rdbuf())) {
-        return absl::FailedPreconditionError(absl::StrCat("cannot read ", path, ": ", std::strerror(errno),
-                                                          "; the authority needs ca.pem and ca-key.pem: put both there, or take another directory"));
+        return absl::FailedPreconditionError(
+            absl::StrCat("cannot read ", path, ": ", std::strerror(errno),
+                         "; the authority needs ca.pem and ca-key.pem: put both there, or take another directory"));
       }
       *text = read.str();
     }
@@ -141,10 +146,12 @@ absl::StatusOr<CertificateAndKey> Authority(const Directory& directory, absl::Ti
   return made;
 }
 
-absl::Status MakeOne(const Directory& directory, const CertificateAndKey& authority, const CertificateRequest& request, absl::Time now) {
+absl::Status MakeOne(const Directory& directory, const CertificateAndKey& authority, const CertificateRequest& request,
+                     absl::Time now) {
   absl::StatusOr<CertificateAndKey> made = MakeCertificate(authority, request, now);
   if (absl::IsInvalidArgument(made.status())) {
-    return absl::FailedPreconditionError(absl::StrCat(directory.CertificatePath(kAuthorityName), ": ", made.status().message()));
+    return absl::FailedPreconditionError(
+        absl::StrCat(directory.CertificatePath(kAuthorityName), ": ", made.status().message()));
   }
   if (!made.ok()) return made.status();
   return directory.Write(request.name, *made);
@@ -153,16 +160,18 @@ absl::Status MakeOne(const Directory& directory, const CertificateAndKey& author
 std::string Commands(const Directory& directory, const std::vector<Node>& nodes, int days) {
   const auto shown = [&](const std::string& path) { return directory.Shown(path); };
   const std::string ca = shown(directory.CertificatePath(kAuthorityName));
-  std::string text = absl::StrCat("# valid for ", days, " days, from an hour ago by this machine's clock; those of the nodes may not differ by more\n",
-                                  "# copy to each node its own two files and ", ca, "; keep ",
-                                  shown(directory.KeyPath(kAuthorityName)), " off the nodes: it can make more\n");
+  std::string text = absl::StrCat(
+      "# valid for ", days, " days, from an hour ago by this machine's clock; those of the nodes may not differ by more\n",
+      "# copy to each node its own two files and ", ca, "; keep ", shown(directory.KeyPath(kAuthorityName)),
+      " off the nodes: it can make more\n");
   for (const Node& node : nodes) {
     const std::string& host = node.hosts.front();
     const std::string address = absl::StrCat(absl::StrContains(host, ":") ? absl::StrCat("[", host, "]") : host, ":9768");
-    absl::StrAppend(&text, "\n# on ", node.name, "\ngradgated --node_name=", node.name, " --grpc_listen=0.0.0.0:9768 --advertise=", address,
-                    " --tls_cert=", shown(directory.CertificatePath(node.name)), " --tls_key=", shown(directory.KeyPath(node.name)),
-                    " --tls_client_ca=", ca, " --store=etcd://HOST:2379\n", "# to ask it\ngradgatectl --target=", address, " --ca=", ca,
-                    " --cert=", shown(directory.CertificatePath(kClientName)), " --key=", shown(directory.KeyPath(kClientName)), " jobs\n");
+    absl::StrAppend(
+        &text, "\n# on ", node.name, "\ngradgated --node_name=", node.name, " --grpc_listen=0.0.0.0:9768 --advertise=", address,
+        " --tls_cert=", shown(directory.CertificatePath(node.name)), " --tls_key=", shown(directory.KeyPath(node.name)),
+        " --tls_client_ca=", ca, " --store=etcd://HOST:2379\n", "# to ask it\ngradgatectl --target=", address, " --ca=", ca,
+        " --cert=", shown(directory.CertificatePath(kClientName)), " --key=", shown(directory.KeyPath(kClientName)), " jobs\n");
   }
   return text;
 }
@@ -176,10 +185,12 @@ absl::StatusOr<std::string> MakeCerts(const CertsOptions& options, absl::Time no
   for (const std::string& text : options.nodes) {
     absl::StatusOr<Node> node = ParseNode(text);
     if (!node.ok()) return node.status();
-    if (!names.insert(node->name).second) return absl::InvalidArgumentError(absl::StrCat("--node ", node->name, " is given twice"));
+    if (!names.insert(node->name).second)
+      return absl::InvalidArgumentError(absl::StrCat("--node ", node->name, " is given twice"));
     for (const std::string& path : {directory.CertificatePath(node->name), directory.KeyPath(node->name)}) {
       if (!directory.Has(path)) continue;
-      return absl::AlreadyExistsError(absl::StrCat(path, " is there already and is not overwritten; remove it to renew ", node->name));
+      return absl::AlreadyExistsError(
+          absl::StrCat(path, " is there already and is not overwritten; remove it to renew ", node->name));
     }
     nodes.push_back(*std::move(node));
   }
@@ -188,14 +199,16 @@ absl::StatusOr<std::string> MakeCerts(const CertsOptions& options, absl::Time no
   if (!authority.ok()) return authority.status();
   const absl::Duration lifetime = absl::Hours(24 * options.days);
   if (!directory.Has(directory.CertificatePath(kClientName))) {
-    if (absl::Status s = MakeOne(directory, *authority, {kClientName, {}, CertificateUse::kClient, lifetime}, now); !s.ok()) return s;
+    if (absl::Status s = MakeOne(directory, *authority, {kClientName, {}, CertificateUse::kClient, lifetime}, now); !s.ok())
+      return s;
   }
   for (const Node& node : nodes) {
     std::vector<std::string> hosts = node.hosts;
     for (const char* own : {"localhost", "127.0.0.1", "::1"}) {
       if (std::find(hosts.begin(), hosts.end(), own) == hosts.end()) hosts.emplace_back(own);
     }
-    if (absl::Status s = MakeOne(directory, *authority, {node.name, hosts, CertificateUse::kNode, lifetime}, now); !s.ok()) return s;
+    if (absl::Status s = MakeOne(directory, *authority, {node.name, hosts, CertificateUse::kNode, lifetime}, now); !s.ok())
+      return s;
   }
   return Commands(directory, nodes, options.days);
 }

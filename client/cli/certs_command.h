@@ -24,8 +24,9 @@ struct CertsOptions {
   int days = 825;                  // that the certificates last; the authority lasts ten years
 };
 
-// What the user is to do with them: commands, ready to be typed. INVALID_ARGUMENT: a node is named wrongly or twice. ALREADY_EXISTS: there is one
-// of that name. FAILED_PRECONDITION: the authority there cannot be used. Else what the system says. An error leaves no half of a pair behind.
+// What the user is to do with them: commands, ready to be typed. INVALID_ARGUMENT: a node is named wrongly or twice.
+// ALREADY_EXISTS: there is one of that name. FAILED_PRECONDITION: the authority there cannot be used. Else what the system
+// says. An error leaves no half of a pair behind.
 absl::StatusOr<std::string> MakeCerts(const CertsOptions& options, absl::Time now);
 
 }  // namespace gradgate::cli

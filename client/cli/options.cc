@@ -60,7 +60,8 @@ CLI::App* AddCommand(CLI::App& app, const char* name, const char* about, Options
   CLI::App* sub = app.add_subcommand(name, about);
   sub->fallthrough();  // global options may stand behind the command
   sub->callback([&options, command] { options.command = command; });
-  if (command != Command::kJobs && command != Command::kCerts) sub->add_option("JOB", options.job, "Job name, run id, or its 6 first digits")->required();
+  if (command != Command::kJobs && command != Command::kCerts)
+    sub->add_option("JOB", options.job, "Job name, run id, or its 6 first digits")->required();
   return sub;
 }
 
@@ -87,8 +88,8 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
       watch->add_option("--from", first_index, "Begin at window N, if it is still kept; else with what closes next")
           ->check(CLI::Range(int64_t{0}, INT64_MAX));
 
-  CLI::App* certs = AddCommand(app, "certs", "Make certificates for daemons on several nodes, and print how to use them", options,
-                               Command::kCerts);
+  CLI::App* certs = AddCommand(app, "certs", "Make certificates for daemons on several nodes, and print how to use them",
+                               options, Command::kCerts);
   certs->add_option("DIR", options.certs.directory, "Where they go; an authority that is there is used")->required();
   certs->add_option("--node", options.certs.nodes, "NAME, or NAME=HOST,HOST… with what others connect to; once for each node")
       ->required()

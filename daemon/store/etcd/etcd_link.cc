@@ -48,7 +48,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const Etcd
 grpc::ChannelArguments Arguments() {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);           // etcd's own clients use none either
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // etcd's own clients use none either
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own for each store of a process
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kMinBackoffMs);
@@ -75,11 +75,12 @@ absl::StatusOr<std::unique_ptr<EtcdLink>> EtcdLink::Create(const EtcdOptions& op
   return link;
 }
 
-// A call on a channel whose last attempt has failed fails at once, and nobody would then drive the next attempt: gRPC polls sockets only while
-// somebody waits for something.
+// A call on a channel whose last attempt has failed fails at once, and nobody would then drive the next attempt: gRPC polls
+// sockets only while somebody waits for something.
 void EtcdLink::AwaitConnection(size_t endpoint, absl::Time deadline) {
   const std::shared_ptr<grpc::Channel>& channel = stubs(endpoint).channel;
-  // Of a channel whose attempts fail, the next one's failure cannot be told from the last one's; then half of the time is left to hear why.
+  // Of a channel whose attempts fail, the next one's failure cannot be told from the last one's; then half of the time is left
+  // to hear why.
   const absl::Time begin = absl::Now();
   const absl::Time failing_until = begin + std::min((deadline - begin) / 2, absl::Milliseconds(kMaxBackoffMs));
   bool tried = false;
@@ -147,7 +148,9 @@ absl::Status EtcdLink::Call(size_t endpoint, absl::Time deadline, bool is_last, 
   }
 }
 
-absl::Status EtcdLink::Call(size_t endpoint, absl::Time deadline, Method method) { return Call(endpoint, deadline, false, method); }
+absl::Status EtcdLink::Call(size_t endpoint, absl::Time deadline, Method method) {
+  return Call(endpoint, deadline, false, method);
+}
 
 absl::Status EtcdLink::CallAfterCancel(size_t endpoint, absl::Time deadline, Method method) {
   return Call(endpoint, deadline, true, method);

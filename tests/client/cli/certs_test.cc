@@ -84,7 +84,8 @@ TEST_F(CertsTest, NodesServeAndAskAndTheClientAsks) {
   }
   EXPECT_EQ(Verify("client.pem", X509_PURPOSE_SSL_CLIENT, now_), 0);
   EXPECT_EQ(Verify("client.pem", X509_PURPOSE_SSL_SERVER, now_), X509_V_ERR_INVALID_PURPOSE);
-  for (const char* host : {"node-a.example", "10.0.0.1", "fd00::1", "localhost", "127.0.0.1", "::1"}) EXPECT_TRUE(Names("a.pem", host)) << host;
+  for (const char* host : {"node-a.example", "10.0.0.1", "fd00::1", "localhost", "127.0.0.1", "::1"})
+    EXPECT_TRUE(Names("a.pem", host)) << host;
   for (const char* host : {"a", "b", "10.0.0.2"}) EXPECT_FALSE(Names("a.pem", host)) << host;
   EXPECT_TRUE(Names("b.pem", "b"));
 }
@@ -111,11 +112,12 @@ TEST_F(CertsTest, CommandsHaveWholePathsAndTheNodesAddress) {
   const std::string certs = directory_ / "certs";
   const auto text = Make({"a=fd00::1", "b"});
   ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_THAT(*text, AllOf(HasSubstr("gradgated --node_name=a --grpc_listen=0.0.0.0:9768 --advertise=[fd00::1]:9768 --tls_cert=" + certs +
-                                     "/a.pem --tls_key=" + certs + "/a-key.pem --tls_client_ca=" + certs + "/ca.pem --store="),
-                           HasSubstr("gradgatectl --target=b:9768 --ca=" + certs + "/ca.pem --cert=" + certs + "/client.pem --key=" + certs +
-                                     "/client-key.pem jobs"),
-                           HasSubstr("keep " + certs + "/ca-key.pem off the nodes")));
+  EXPECT_THAT(*text,
+              AllOf(HasSubstr("gradgated --node_name=a --grpc_listen=0.0.0.0:9768 --advertise=[fd00::1]:9768 --tls_cert=" +
+                              certs + "/a.pem --tls_key=" + certs + "/a-key.pem --tls_client_ca=" + certs + "/ca.pem --store="),
+                    HasSubstr("gradgatectl --target=b:9768 --ca=" + certs + "/ca.pem --cert=" + certs +
+                              "/client.pem --key=" + certs + "/client-key.pem jobs"),
+                    HasSubstr("keep " + certs + "/ca-key.pem off the nodes")));
 }
 
 TEST_F(CertsTest, LaterNodesComeFromTheSameAuthority) {
@@ -160,7 +162,8 @@ TEST_F(CertsTest, AuthorityThatCannotBeUsedIsTold) {
   Write("ca.pem", certificate);
   Write("ca-key.pem", key);
   const auto late = MakeCerts({directory_ / "certs", {"b"}, 30}, now_ + absl::Hours(24 * 366 * 11));
-  EXPECT_THAT(std::string(late.status().message()), AllOf(HasSubstr("the authority ended on 20"), HasSubstr("is this machine's clock right?")));
+  EXPECT_THAT(std::string(late.status().message()),
+              AllOf(HasSubstr("the authority ended on 20"), HasSubstr("is this machine's clock right?")));
   EXPECT_TRUE(Make({"b"}).ok());
 }
 
@@ -178,7 +181,8 @@ TEST_F(CertsTest, CertificateDoesNotOutliveItsAuthority) {
 }
 
 TEST_F(CertsTest, DirectoryThatCannotBeMadeIsNamed) {
-  EXPECT_THAT(std::string(MakeCerts({"/proc/none", {"a"}, 30}, now_).status().message()), HasSubstr("cannot make directory /proc/none"));
+  EXPECT_THAT(std::string(MakeCerts({"/proc/none", {"a"}, 30}, now_).status().message()),
+              HasSubstr("cannot make directory /proc/none"));
 }
 
 }  // namespace

@@ -24,12 +24,12 @@
 namespace gradgate {
 namespace {
 
+using ::testing::AllOf;
 using testing::Await;
 using testing::EtcdServer;
-using testing::Process;
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::Process;
 
 class StoreFlagsTest : public ::testing::Test {
  protected:
@@ -38,7 +38,8 @@ class StoreFlagsTest : public ::testing::Test {
     std::filesystem::create_directories(path);
     return path;
   }
-  std::unique_ptr<Process> Run(const std::string& name, std::vector<std::string> flags, const std::vector<std::string>& environment = {}) {
+  std::unique_ptr<Process> Run(const std::string& name, std::vector<std::string> flags,
+                               const std::vector<std::string>& environment = {}) {
     flags.insert(flags.begin(), {GRADGATED, "--dir=" + Dir(name), "--metrics_listen="});
     return std::make_unique<Process>(flags, environment);
   }
@@ -75,8 +76,10 @@ TEST_F(StoreFlagsTest, ServiceManagersStateDirectoryIsTaken) {
 
 TEST_F(StoreFlagsTest, UnusableDefaultIsMemoryAndSaid) {
   const auto daemon = Run("a", {}, {"STATE_DIRECTORY=/proc/none"});
-  EXPECT_THAT(Said(*daemon), AllOf(HasSubstr("gradgated: policies are kept in memory, and gone when this daemon ends: cannot make /proc/none/store"),
-                                   HasSubstr("ready")));
+  EXPECT_THAT(
+      Said(*daemon),
+      AllOf(HasSubstr("gradgated: policies are kept in memory, and gone when this daemon ends: cannot make /proc/none/store"),
+            HasSubstr("ready")));
 }
 
 TEST_F(StoreFlagsTest, UnusableFileThatWasAskedForIsAnError) {
@@ -98,7 +101,8 @@ TEST_F(StoreFlagsTest, WrongFlagsAreToldTogetherWithTheRemedy) {
       {{"--grpc_listen=127.0.0.1:0", "--advertise=0.0.0.0:1"}, "is no address that other daemons could connect to"},
       {{"--store=etcd://a", "--store_user=u"}, "--store_user and --store_password_file go together"},
       {{"--store=etcd://a", "--store_cert=c"}, "--store_cert and --store_key go together"},
-      {{"--store=etcd://a", "--store_user=u", "--store_password_file=/none"}, "cannot read a line from --store_password_file /none: No such"},
+      {{"--store=etcd://a", "--store_user=u", "--store_password_file=/none"},
+       "cannot read a line from --store_password_file /none: No such"},
       {{"--store=etcds://a", "--store_ca=/none"}, "cannot read --store_ca /none: No such"},
   };
   for (const auto& [flags, text] : wrong) {
@@ -175,8 +179,8 @@ TEST_F(EtcdFlagsTest, KilledDaemonsSuccessorTakesItsNameAtOnce) {
 TEST_F(EtcdFlagsTest, SilentEtcdHoldsNobodyUpAndIsJoinedLater) {
   server_->Kill();
   const auto daemon = Run("a", {Flag(), "--node_name=a"});
-  EXPECT_THAT(Said(*daemon), AllOf(HasSubstr("does not answer; this daemon goes on alone and joins when it does"), HasSubstr("refused"),
-                                   HasSubstr("ready")));
+  EXPECT_THAT(Said(*daemon), AllOf(HasSubstr("does not answer; this daemon goes on alone and joins when it does"),
+                                   HasSubstr("refused"), HasSubstr("ready")));
   ASSERT_TRUE(server_->Start()) << server_->Log();
   EXPECT_TRUE(AwaitNode("a", true));
 }
@@ -187,14 +191,16 @@ TEST_F(StoreFlagsTest, CertificatesThatCertsMadeServeDaemonsAndEtcd) {
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_THAT(*made, HasSubstr("--tls_cert=" + (root_ / "certs/a.pem")));
   const std::string certs = root_ / "certs/";
-  EtcdServer server("https", {"--cert-file=" + certs + "a.pem", "--key-file=" + certs + "a-key.pem", "--trusted-ca-file=" + certs + "ca.pem",
-                              "--client-cert-auth"});
-  const auto daemon = Run("a", {"--store=etcds://" + server.endpoint(), "--store_ca=" + certs + "ca.pem", "--store_cert=" + certs + "a.pem",
-                                "--store_key=" + certs + "a-key.pem", "--node_name=a", "--grpc_listen=0.0.0.0:0", "--advertise=127.0.0.1:0",
-                                "--tls_cert=" + certs + "a.pem", "--tls_key=" + certs + "a-key.pem", "--tls_client_ca=" + certs + "ca.pem"});
+  EtcdServer server("https", {"--cert-file=" + certs + "a.pem", "--key-file=" + certs + "a-key.pem",
+                              "--trusted-ca-file=" + certs + "ca.pem", "--client-cert-auth"});
+  const auto daemon =
+      Run("a", {"--store=etcds://" + server.endpoint(), "--store_ca=" + certs + "ca.pem", "--store_cert=" + certs + "a.pem",
+                "--store_key=" + certs + "a-key.pem", "--node_name=a", "--grpc_listen=0.0.0.0:0", "--advertise=127.0.0.1:0",
+                "--tls_cert=" + certs + "a.pem", "--tls_key=" + certs + "a-key.pem", "--tls_client_ca=" + certs + "ca.pem"});
   const std::string said = Said(*daemon);
   ASSERT_THAT(said, AllOf(HasSubstr("ready"), Not(HasSubstr("gradgated: ")))) << "it has joined";
-  const std::string port = said.substr(said.find("0.0.0.0:") + 8, said.find_first_of(",\n", said.find("0.0.0.0:")) - said.find("0.0.0.0:") - 8);
+  const std::string port =
+      said.substr(said.find("0.0.0.0:") + 8, said.find_first_of(",\n", said.find("0.0.0.0:")) - said.find("0.0.0.0:") - 8);
   for (const char* name : {"client", "a"}) {
     Process ask({GRADGATECTL, "--target=127.0.0.1:" + port, "--ca=" + certs + "ca.pem", "--cert=" + certs + name + ".pem",
                  "--key=" + certs + name + "-key.pem", "jobs"});

@@ -37,8 +37,8 @@ sockaddr_in Loopback(int port) {
   return address;
 }
 
-// etcd does not tell which port it got for 0. Not one that the kernel gives to clients: one that tries to connect to it while nobody
-// listens there might be given that port, and connect to itself.
+// etcd does not tell which port it got for 0. Not one that the kernel gives to clients: one that tries to connect to it while
+// nobody listens there might be given that port, and connect to itself.
 int FreePort() {
   std::random_device random;
   std::ifstream range("/proc/sys/net/ipv4/ip_local_port_range");
@@ -62,7 +62,8 @@ bool Accepts(int port) {
 
 bool EtcdServer::installed() { return !Find("etcd").empty() && !Find("etcdctl").empty(); }
 
-EtcdServer::EtcdServer(std::string scheme, std::vector<std::string> flags) : scheme_(std::move(scheme)), flags_(std::move(flags)) {
+EtcdServer::EtcdServer(std::string scheme, std::vector<std::string> flags)
+    : scheme_(std::move(scheme)), flags_(std::move(flags)) {
   for (int attempt = 0; attempt < 5 && !process_; ++attempt) {  // another process may take a port first
     client_port_ = FreePort();
     peer_port_ = FreePort();

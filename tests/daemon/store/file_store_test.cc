@@ -210,7 +210,8 @@ TEST_F(FileStoreTest, FullDiskIsThePutsErrorAndLosesNothing) {
     const rlimit small{200, 200};
     setrlimit(RLIMIT_FSIZE, &small);
     const auto failed = (*own)->Put("policies/b", std::string(1000, 'x'), 0, Soon());
-    const bool kept = (*own)->List("").size() == 1 && !failed.ok() && absl::StrContains(failed.status().message(), "cannot write");
+    const bool kept =
+        (*own)->List("").size() == 1 && !failed.ok() && absl::StrContains(failed.status().message(), "cannot write");
     const auto fits = (*own)->Put("policies/c", "1", 0, Soon());
     const bool grew = fits.ok() && *fits == 3;  // 2 is never given again
     own->reset();
@@ -243,7 +244,8 @@ TEST_F(FileStoreTest, KilledWriterLeavesTheOldFileOrTheNewOne) {
     const pid_t child = fork();
     if (child == 0) {
       auto store = OpenFileStore(path_, [](absl::string_view) {});
-      for (int i = 0; store.ok(); ++i) (*store)->Put("policies/a", std::string(5000, 'a' + i % 26), std::nullopt, Soon()).IgnoreError();
+      for (int i = 0; store.ok(); ++i)
+        (*store)->Put("policies/a", std::string(5000, 'a' + i % 26), std::nullopt, Soon()).IgnoreError();
       _exit(1);
     }
     usleep(20'000 + random() % 30'000);

@@ -40,7 +40,8 @@ void Relay::Accept() {
   if (mode_ == Mode::kCut) return;
   pair.server = UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const sockaddr_in address = Loopback(server_port_);
-  if (connect(pair.server.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) pairs_.push_back(std::move(pair));
+  if (connect(pair.server.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0)
+    pairs_.push_back(std::move(pair));
 }
 
 bool Relay::Forward(int from, int to) {
@@ -70,7 +71,8 @@ void Relay::Run() {
     for (size_t i = count; forwards && i-- > 0;) {
       const auto& client = files[1 + 2 * i];
       const auto& server = files[2 + 2 * i];
-      const bool lives = (client.revents == 0 || Forward(client.fd, server.fd)) && (server.revents == 0 || Forward(server.fd, client.fd));
+      const bool lives =
+          (client.revents == 0 || Forward(client.fd, server.fd)) && (server.revents == 0 || Forward(server.fd, client.fd));
       if (!lives) pairs_.erase(pairs_.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }

@@ -32,8 +32,9 @@ TEST(StoreAddress, EachFormIsRead) {
 }
 
 TEST(StoreAddress, WrongOnesAreNamedWithTheForms) {
-  for (const char* text : {"redis://a", "file:", "file:/a/", "etcd://", "etcd://a:0", "etcd://a:65536", "etcd://a,,b", "etcd://a b:1",
-                           "etcd://::1:2379", "etcd://a:1/path", "Memory", "/var/lib/x", "etcd://[::1", "etcd://user@a:1"}) {
+  for (const char* text :
+       {"redis://a", "file:", "file:/a/", "etcd://", "etcd://a:0", "etcd://a:65536", "etcd://a,,b", "etcd://a b:1",
+        "etcd://::1:2379", "etcd://a:1/path", "Memory", "/var/lib/x", "etcd://[::1", "etcd://user@a:1"}) {
     const auto address = ParseStoreAddress(text);
     ASSERT_FALSE(address.ok()) << text;
     EXPECT_THAT(std::string(address.status().message()), HasSubstr(std::string("--store=") + text)) << text;
@@ -48,15 +49,18 @@ TEST(StoreAddress, WrongOnesAreNamedWithTheForms) {
 
 TEST(StoreAddress, NodeNamesAreKeysAndShown) {
   for (const char* name : {"a", "node-7.example_x", "7"}) EXPECT_TRUE(CheckNodeName(name).ok()) << name;
-  for (const std::string& name : {std::string(), std::string("a/b"), std::string("a b"), std::string("a\x1b"), std::string("ä"), std::string(129, 'a')}) {
+  for (const std::string& name :
+       {std::string(), std::string("a/b"), std::string("a b"), std::string("a\x1b"), std::string("ä"), std::string(129, 'a')}) {
     EXPECT_THAT(std::string(CheckNodeName(name).message()), HasSubstr("--node_name")) << name;
   }
   EXPECT_TRUE(CheckNodeName(std::string(128, 'a')).ok());
 }
 
 TEST(StoreAddress, AdvertisedAddressCanBeConnectedTo) {
-  for (const char* address : {"a:1", "10.0.0.1:9768", "[::1]:9768", "a:0"}) EXPECT_TRUE(CheckAdvertiseAddress(address).ok()) << address;
-  for (const char* address : {"", "a", ":1", "a:", "a:x", "a:-1", "a:65536", "0.0.0.0:1", "[::]:1", "::1:1", "a b:1", "http://a:1"}) {
+  for (const char* address : {"a:1", "10.0.0.1:9768", "[::1]:9768", "a:0"})
+    EXPECT_TRUE(CheckAdvertiseAddress(address).ok()) << address;
+  for (const char* address :
+       {"", "a", ":1", "a:", "a:x", "a:-1", "a:65536", "0.0.0.0:1", "[::]:1", "::1:1", "a b:1", "http://a:1"}) {
     EXPECT_THAT(std::string(CheckAdvertiseAddress(address).message()), HasSubstr("--advertise")) << address;
   }
 }

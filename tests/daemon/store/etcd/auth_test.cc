@@ -17,9 +17,9 @@
 namespace gradgate {
 namespace {
 
+using ::testing::AllOf;
 using testing::Await;
 using testing::EtcdServer;
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 absl::Time Soon() { return absl::Now() + absl::Seconds(10); }
@@ -146,8 +146,9 @@ class EtcdTlsTest : public ::testing::Test {
     std::ofstream(directory_ / (name + "-key.pem")) << pair.key;
   }
   EtcdServer Serve(const std::string& name) {
-    return EtcdServer("https", {"--cert-file=" + (directory_ / (name + ".pem")), "--key-file=" + (directory_ / (name + "-key.pem")),
-                                "--trusted-ca-file=" + (directory_ / "ca.pem"), "--client-cert-auth"});
+    return EtcdServer("https",
+                      {"--cert-file=" + (directory_ / (name + ".pem")), "--key-file=" + (directory_ / (name + "-key.pem")),
+                       "--trusted-ca-file=" + (directory_ / "ca.pem"), "--client-cert-auth"});
   }
   EtcdOptions As(const EtcdServer& server, const std::string& ca, const std::string& client) {
     EtcdOptions options = server.Options();
@@ -195,7 +196,8 @@ TEST_F(EtcdTlsTest, MissingFilesAreNamed) {
   options.endpoints = {"127.0.0.1:1"};
   options.tls = true;
   options.ca_file = directory_ / "nowhere.pem";
-  EXPECT_THAT(std::string(OpenEtcdStore(options).status().message()), AllOf(HasSubstr("--store_ca"), HasSubstr("No such file")));
+  EXPECT_THAT(std::string(OpenEtcdStore(options).status().message()),
+              AllOf(HasSubstr("--store_ca"), HasSubstr("No such file")));
   std::ofstream(directory_ / "text.pem") << "nothing";
   options.ca_file = directory_ / "text.pem";
   EXPECT_THAT(std::string(OpenEtcdStore(options).status().message()), HasSubstr("is not PEM"));

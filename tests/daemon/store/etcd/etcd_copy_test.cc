@@ -40,7 +40,8 @@ void AddRemoval(etcdserverpb::WatchResponse& response, const std::string& key, i
 
 class EtcdCopyTest : public ::testing::Test {
  protected:
-  std::vector<std::string> ReadAs(const std::vector<etcdserverpb::KeyValue>& pairs, int64_t revision, uint64_t cluster = kCluster) {
+  std::vector<std::string> ReadAs(const std::vector<etcdserverpb::KeyValue>& pairs, int64_t revision,
+                                  uint64_t cluster = kCluster) {
     copy_.Begin();
     for (const auto& pair : pairs) copy_.Read(pair);
     return copy_.Finish(revision, cluster);
@@ -180,7 +181,8 @@ TEST_F(EtcdCopyTest, BytesAreBounded) {
   }
   EXPECT_LE(copy_.byte_count(), kMaxStoreBytes);
   EXPECT_GT(copy_.byte_count(), kMaxStoreBytes - 2 * kMaxStoreValueBytes);
-  EXPECT_THAT(Put("key1", std::string(kMaxStoreValueBytes, 'y'), ++revision), ElementsAre("key1")) << "in the place of the old one";
+  EXPECT_THAT(Put("key1", std::string(kMaxStoreValueBytes, 'y'), ++revision), ElementsAre("key1"))
+      << "in the place of the old one";
 }
 
 // Against a map that does everything in order.

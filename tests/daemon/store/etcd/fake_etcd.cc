@@ -27,7 +27,8 @@ grpc::Status FakeEtcd::Hang(grpc::ServerContext* context) const {
   return grpc::Status(grpc::StatusCode::UNAVAILABLE, "released");
 }
 
-grpc::Status FakeEtcd::Range(grpc::ServerContext*, const etcdserverpb::RangeRequest* request, etcdserverpb::RangeResponse* response) {
+grpc::Status FakeEtcd::Range(grpc::ServerContext*, const etcdserverpb::RangeRequest* request,
+                             etcdserverpb::RangeResponse* response) {
   ++range_count_;
   if (range) return range(*request, response);
   response->mutable_header()->set_revision(1);

@@ -17,7 +17,9 @@
 
 namespace gradgate::testing {
 
-class FakeEtcd final : public etcdserverpb::KV::Service, public etcdserverpb::Watch::Service, public etcdserverpb::Lease::Service {
+class FakeEtcd final : public etcdserverpb::KV::Service,
+                       public etcdserverpb::Watch::Service,
+                       public etcdserverpb::Lease::Service {
  public:
   using WatchWriter = grpc::ServerReaderWriter<etcdserverpb::WatchResponse, etcdserverpb::WatchRequest>;
 
@@ -44,7 +46,8 @@ class FakeEtcd final : public etcdserverpb::KV::Service, public etcdserverpb::Wa
   grpc::Status Range(grpc::ServerContext*, const etcdserverpb::RangeRequest*, etcdserverpb::RangeResponse*) override;
   grpc::Status Txn(grpc::ServerContext*, const etcdserverpb::TxnRequest*, etcdserverpb::TxnResponse*) override;
   grpc::Status Watch(grpc::ServerContext*, WatchWriter*) override;
-  grpc::Status LeaseGrant(grpc::ServerContext*, const etcdserverpb::LeaseGrantRequest*, etcdserverpb::LeaseGrantResponse*) override;
+  grpc::Status LeaseGrant(grpc::ServerContext*, const etcdserverpb::LeaseGrantRequest*,
+                          etcdserverpb::LeaseGrantResponse*) override;
   grpc::Status LeaseKeepAlive(
       grpc::ServerContext*,
       grpc::ServerReaderWriter<etcdserverpb::LeaseKeepAliveResponse, etcdserverpb::LeaseKeepAliveRequest>*) override;

@@ -216,7 +216,8 @@ TEST_F(MisbehaviourTest, RefusedWatchIsToldWithItsReason) {
     return fake_.Hang(context);
   };
   Open();
-  EXPECT_TRUE(AwaitTrouble("the watch was refused: etcdserver: permission denied?[31m; grant the user")) << store_->Health().trouble;
+  EXPECT_TRUE(AwaitTrouble("the watch was refused: etcdserver: permission denied?[31m; grant the user"))
+      << store_->Health().trouble;
 }
 
 TEST_F(MisbehaviourTest, FloodOfEventsStaysBounded) {
@@ -232,7 +233,8 @@ TEST_F(MisbehaviourTest, FloodOfEventsStaysBounded) {
   };
   Store& store = Open();
   store.OnChange([](const auto&) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
-  EXPECT_TRUE(Await([&] { return !store.List("policies/2").empty() && store.Health().dropped_count > 60'000; }, std::chrono::seconds(60)));
+  EXPECT_TRUE(Await([&] { return !store.List("policies/2").empty() && store.Health().dropped_count > 60'000; },
+                    std::chrono::seconds(60)));
   EXPECT_LE(store.Health().key_count, static_cast<int64_t>(kMaxStoreKeys));
 }
 

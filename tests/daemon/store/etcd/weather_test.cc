@@ -20,11 +20,11 @@
 namespace gradgate {
 namespace {
 
+using ::testing::AllOf;
 using testing::Await;
 using testing::EtcdServer;
-using testing::Relay;
-using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::Relay;
 
 absl::Time Soon() { return absl::Now() + absl::Seconds(10); }
 
