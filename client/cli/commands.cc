@@ -90,6 +90,7 @@ absl::Status RunCommand(const std::shared_ptr<const client::Connection>& connect
       return WatchPolicy(policies, options, cancel, output);
     case Command::kPlan:  // these two have exit codes of their own
     case Command::kDoctor:
+    case Command::kCerts:  // asks no daemon: see certs_command.h
       break;
   }
   return absl::InternalError("unknown command");

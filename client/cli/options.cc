@@ -69,7 +69,7 @@ CLI::App* AddCommand(CLI::App& app, const char* name, const char* about, Options
   CLI::App* sub = app.add_subcommand(name, about);
   sub->fallthrough();  // global options may stand behind the command
   sub->callback([&options, command] { options.command = command; });
-  if (command == Command::kJobs) return sub;
+  if (command == Command::kJobs || command == Command::kCerts) return sub;
   CLI::Option* job = sub->add_option("JOB", options.job, "Job name, run id, or its 6 first digits");
   if (command != Command::kPlan) job->required();
   return sub;
@@ -134,6 +134,16 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
   PolicyWords policy_words;
   AddPolicy(app, options, policy_words);
 
+  CLI::App* certs = AddCommand(app, "certs", "Make certificates for daemons on several nodes, and print how to use them",
+                               options, Command::kCerts);
+  certs->add_option("DIR", options.certs.directory, "Where they go; an authority that is there is used")->required();
+  certs->add_option("--node", options.certs.nodes, "NAME, or NAME=HOST,HOST… with what others connect to; once for each node")
+      ->required()
+      ->delimiter('\0')
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  certs->add_option("--days", options.certs.days, "How long they last")->capture_default_str()->check(CLI::Range(1, 3650));
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -159,7 +169,9 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
     if (!target.ok()) return Usage(target.status().message());
     options.client.target = target->GrpcName();
   }
-  if (!options.job.empty() || options.command == Command::kJobs || options.command == Command::kPlan) return options;
+  const bool without_job =
+      options.command == Command::kJobs || options.command == Command::kPlan || options.command == Command::kCerts;
+  if (!options.job.empty() || without_job) return options;
   return Usage("JOB is empty");
 }
 

@@ -9,13 +9,14 @@
 #include <variant>
 
 #include "absl/time/time.h"
+#include "client/cli/certs_command.h"
 #include "client/cli/plan_options.h"
 #include "client/client_options.h"
 #include "gradgate/v1/policy.pb.h"
 
 namespace gradgate::cli {
 
-enum class Command { kJobs, kStatus, kWindows, kWatch, kPlan, kDoctor, kPolicyGet, kPolicySet, kPolicyWatch };
+enum class Command { kJobs, kStatus, kWindows, kWatch, kPlan, kDoctor, kCerts, kPolicyGet, kPolicySet, kPolicyWatch };
 
 struct Options {
   Command command = Command::kJobs;
@@ -29,6 +30,7 @@ struct Options {
   bool this_node = false;              // kDoctor: ask no other daemon
   bool evidence = false;               // kDoctor: show what the verdicts were made of
   PlanOptions plan;                    // kPlan
+  CertsOptions certs;                  // kCerts
 };
 
 // The command line asks for nothing to be done (--help, --version), or is wrong.
