@@ -13,6 +13,8 @@
 namespace gradgate::client {
 namespace {
 
+using Stream = WatchStream<v1::WatchWindowsResponse>;
+
 constexpr int64_t kMaxPageSize = 1000;  // what the service allows
 
 int32_t PageSize(int64_t limit, int64_t have) {
@@ -128,7 +130,7 @@ absl::Status SyncStatsClient::WatchWindows(absl::string_view job, const WatchOpt
   if (options.first_window_index.has_value()) request.set_first_window_index(*options.first_window_index);
 
   const absl::Time end = absl::Now() + options.limit;
-  WatchStream stream(impl_->stub(), request, end);
+  Stream stream([&](auto* context, auto* queue) { return impl_->stub().PrepareAsyncWatchWindows(context, request, queue); }, end);
   const Cancellation::Scope scope(options.cancel, &stream.context());
   const auto failed = [&](absl::Status status, bool limit_reached) {
     if (options.cancel != nullptr && options.cancel->cancelled()) {
@@ -141,16 +143,16 @@ absl::Status SyncStatsClient::WatchWindows(absl::string_view job, const WatchOpt
   v1::WatchWindowsResponse message;
   for (;;) {
     switch (stream.Next(impl_->Deadline(), &message)) {
-      case WatchStream::Event::kMessage:
+      case Stream::Event::kMessage:
         if (!on_message(message) || message.has_ended_job()) return absl::OkStatus();
         break;
-      case WatchStream::Event::kIdle:
+      case Stream::Event::kIdle:
         // Windows may be minutes apart; that the daemon lives is asked instead.
         if (absl::Status status = impl_->Probe(options.cancel); !status.ok()) {
           return failed(status, absl::Now() >= end);
         }
         break;
-      case WatchStream::Event::kEnd:
+      case Stream::Event::kEnd:
         if (!stream.status().ok()) {
           // Only the limit is this call's deadline.
           const bool limit_reached = stream.status().error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;

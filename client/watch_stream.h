@@ -1,4 +1,4 @@
-// One WatchWindows call whose every wait has an end.
+// One call that streams answers, whose every wait has an end.
 //
 //   starting --> reading --(stream ends)--> finishing --> done
 //
@@ -10,12 +10,13 @@
 #include <memory>
 
 #include "absl/time/time.h"
-#include "gradgate/v1/stats.grpc.pb.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/completion_queue.h"
+#include "grpcpp/support/async_stream.h"
 
 namespace gradgate::client {
 
+template <typename Response>
 class WatchStream {
  public:
   enum class Event {
@@ -24,17 +25,56 @@ class WatchStream {
     kEnd,      // status() tells why
   };
 
-  // Starts the call; it ends by itself at `deadline`, which may be absl::InfiniteFuture(). `stub` must outlive this.
-  WatchStream(v1::SyncStatsService::Stub& stub, const v1::WatchWindowsRequest& request, absl::Time deadline);
+  // `prepare` is the stub's PrepareAsync… for a request: (context, queue) to a reader. The call ends by itself at `deadline`, which may be
+  // absl::InfiniteFuture().
+  template <typename Prepare>
+  WatchStream(Prepare prepare, absl::Time deadline) {
+    if (deadline < absl::InfiniteFuture()) context_.set_deadline(absl::ToChronoTime(deadline));
+    reader_ = prepare(&context_, &queue_);
+    reader_->StartCall(this);
+  }
 
   // Cancels what still runs and waits for gRPC to let go of it.
-  ~WatchStream();
+  ~WatchStream() {
+    context_.TryCancel();
+    Response ignored;
+    while (Next(absl::InfiniteFuture(), &ignored) != Event::kEnd) {
+    }
+    queue_.Shutdown();
+    void* tag;
+    bool ok;
+    while (queue_.Next(&tag, &ok)) {
+    }
+  }
 
   WatchStream(const WatchStream&) = delete;
   WatchStream& operator=(const WatchStream&) = delete;
 
   // Blocks until `until` at most. `message` is touched for kMessage alone.
-  Event Next(absl::Time until, v1::WatchWindowsResponse* message);
+  Event Next(absl::Time until, Response* message) {
+    while (state_ != State::kDone) {
+      void* tag;
+      bool ok = false;
+      const auto got = until == absl::InfiniteFuture()
+                           ? (queue_.Next(&tag, &ok) ? grpc::CompletionQueue::GOT_EVENT : grpc::CompletionQueue::SHUTDOWN)
+                           : queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(until));
+      if (got == grpc::CompletionQueue::TIMEOUT) return Event::kIdle;
+      if (state_ == State::kFinishing || got == grpc::CompletionQueue::SHUTDOWN) {
+        state_ = State::kDone;
+      } else if (!ok) {
+        state_ = State::kFinishing;
+        reader_->Finish(&status_, this);
+      } else if (state_ == State::kStarting) {
+        state_ = State::kReading;
+        reader_->Read(&incoming_, this);
+      } else {
+        message->Swap(&incoming_);
+        reader_->Read(&incoming_, this);
+        return Event::kMessage;
+      }
+    }
+    return Event::kEnd;
+  }
 
   // Of the whole call; valid after kEnd.
   const grpc::Status& status() const { return status_; }
@@ -46,9 +86,9 @@ class WatchStream {
 
   grpc::ClientContext context_;
   grpc::CompletionQueue queue_;
-  std::unique_ptr<grpc::ClientAsyncReader<v1::WatchWindowsResponse>> reader_;
+  std::unique_ptr<grpc::ClientAsyncReader<Response>> reader_;
   State state_ = State::kStarting;
-  v1::WatchWindowsResponse incoming_;
+  Response incoming_;
   grpc::Status status_;
 };
 

@@ -6,7 +6,10 @@
 #include "absl/time/clock.h"
 #include "client/cli/job_view.h"
 #include "client/cli/json.h"
+#include "client/cli/policy_commands.h"
 #include "client/cli/window_view.h"
+#include "client/policy_client.h"
+#include "client/sync_stats_client.h"
 
 namespace gradgate::cli {
 namespace {
@@ -62,9 +65,12 @@ absl::Status Watch(const SyncStatsClient& client, const Options& options, client
 
 }  // namespace
 
-absl::Status RunCommand(const client::SyncStatsClient& client, const Options& options, client::Cancellation* cancel,
-                        Output* output) {
+absl::Status RunCommand(const std::shared_ptr<const client::Connection>& connection, const Options& options,
+                        client::Cancellation* cancel, Output* output) {
   const absl::Time now = absl::Now();
+  const auto stats = SyncStatsClient::Over(connection);
+  const SyncStatsClient& client = *stats;
+  const client::PolicyClient policies(connection);
   switch (options.command) {
     case Command::kJobs:
       return Show(
@@ -76,6 +82,12 @@ absl::Status RunCommand(const client::SyncStatsClient& client, const Options& op
       return Show(LatestWindows(client, options), options.json, WindowsView, output);
     case Command::kWatch:
       return Watch(client, options, cancel, output);
+    case Command::kPolicyGet:
+      return GetPolicy(policies, options, output);
+    case Command::kPolicySet:
+      return SetPolicy(policies, options, cancel, output);
+    case Command::kPolicyWatch:
+      return WatchPolicy(policies, options, cancel, output);
   }
   return absl::InternalError("unknown command");
 }

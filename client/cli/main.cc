@@ -17,7 +17,7 @@
 #include "client/cli/interrupter.h"
 #include "client/cli/options.h"
 #include "client/cli/output.h"
-#include "client/sync_stats_client.h"
+#include "client/connection.h"
 
 namespace gradgate::cli {
 namespace {
@@ -39,11 +39,13 @@ int Main(int argc, char** argv) {
   const Options& options = std::get<Options>(parsed);
   client::Cancellation cancellation;
   std::optional<Interrupter> interrupter;
-  if (options.command == Command::kWatch) interrupter.emplace(&cancellation);
-  const auto client = client::SyncStatsClient::Create(options.client);
-  if (absl::IsInvalidArgument(client.status())) return Fail(client.status().message(), kExitUsage);
-  if (!client.ok()) return Fail(client.status().message(), ExitCode(client.status()));
-  const absl::Status status = RunCommand(**client, options, &cancellation, &output);
+  const bool watches =
+      options.command == Command::kWatch || options.command == Command::kPolicyWatch || options.command == Command::kPolicySet;
+  if (watches) interrupter.emplace(&cancellation);
+  const auto connection = client::Connection::Create(options.client);
+  if (absl::IsInvalidArgument(connection.status())) return Fail(connection.status().message(), kExitUsage);
+  if (!connection.ok()) return Fail(connection.status().message(), ExitCode(connection.status()));
+  const absl::Status status = RunCommand(*connection, options, &cancellation, &output);
   return status.ok() ? kExitOk : Fail(status.message(), ExitCode(status));
 }
 

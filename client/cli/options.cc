@@ -2,12 +2,14 @@
 
 #include <CLI/CLI.hpp>
 #include <sstream>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
 #include "client/cli/exit_code.h"
+#include "client/cli/policy_options.h"
 #include "client/target.h"
 
 namespace gradgate::cli {
@@ -56,12 +58,43 @@ void AddGlobals(CLI::App& app, Options& options, std::string& directory, double&
   app.set_version_flag("--version", "gradgatectl " GRADGATE_VERSION, "Print the version and exit");
 }
 
+// The words after JOB, and what is parsed from them.
+struct PolicyWords {
+  std::vector<std::string> changes;
+  double wait_seconds = 60;
+};
+
 CLI::App* AddCommand(CLI::App& app, const char* name, const char* about, Options& options, Command command) {
   CLI::App* sub = app.add_subcommand(name, about);
   sub->fallthrough();  // global options may stand behind the command
   sub->callback([&options, command] { options.command = command; });
   if (command != Command::kJobs) sub->add_option("JOB", options.job, "Job name, run id, or its 6 first digits")->required();
   return sub;
+}
+
+void AddPolicy(CLI::App& app, Options& options, PolicyWords& words) {
+  CLI::App* policy = app.add_subcommand("policy", "Show, change or watch how a running job synchronises its gradients");
+  policy->fallthrough();
+  policy->require_subcommand(1);
+  AddCommand(*policy, "get", "Show the policy, how far it is, and where each rank is with it", options, Command::kPolicyGet);
+  AddCommand(*policy, "watch", "Show each change, until the job ends or Ctrl-C", options, Command::kPolicyWatch);
+  CLI::App* set = AddCommand(*policy, "set", "Propose a policy, and wait until all ranks adopt it at one window, or one rejects it",
+                             options, Command::kPolicySet);
+  set->add_option("CHANGE", words.changes,
+                  "What changes: mode=auto|window|window_replica|every_micro_step, bucket=SIZE, wire=gradient|bf16|fp16, "
+                  "reshard=every_micro_step|window, enforcement=audit|enforce; =given puts it back to what the trainers were given")
+      ->required();
+  set->add_option("--wait", words.wait_seconds, "Seconds to wait for the job; 0: not at all")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
+  set->add_option_function<std::string>(
+      "--actor", [&options](const std::string& name) { options.policy.set_actor(name); }, "Who, for the record; default: user@host");
+  set->add_option_function<int64_t>(
+         "--expected-version", [&options](int64_t version) { options.policy.set_expected_version(version); },
+         "Only if this is the present version")
+      ->check(CLI::Range(int64_t{1}, INT64_MAX));
+  set->add_flag_callback(
+      "--dry-run", [&options] { options.policy.set_validate_only(true); }, "Check all, propose nothing");
 }
 
 }  // namespace
@@ -87,6 +120,9 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
       watch->add_option("--from", first_index, "Begin at window N, if it is still kept; else with what closes next")
           ->check(CLI::Range(int64_t{0}, INT64_MAX));
 
+  PolicyWords policy_words;
+  AddPolicy(app, options, policy_words);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -100,6 +136,12 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
     return Leave{kExitOk, text.str()};
   }
   if (from->count() > 0) options.first_index = first_index;
+  if (options.command == Command::kPolicySet) {
+    const auto policy = ParsePolicy(policy_words.changes);
+    if (!policy.ok()) return Usage(policy.status().message());
+    options.policy.MergeFrom(*policy);
+    options.wait = absl::Seconds(policy_words.wait_seconds);
+  }
   options.client.timeout = absl::Seconds(timeout_seconds);
   if (!directory.empty()) {
     const auto target = client::TargetInDirectory(directory);

@@ -8,11 +8,13 @@
 #include <string>
 #include <variant>
 
+#include "absl/time/time.h"
 #include "client/client_options.h"
+#include "gradgate/v1/policy.pb.h"
 
 namespace gradgate::cli {
 
-enum class Command { kJobs, kStatus, kWindows, kWatch };
+enum class Command { kJobs, kStatus, kWindows, kWatch, kPolicyGet, kPolicySet, kPolicyWatch };
 
 struct Options {
   Command command = Command::kJobs;
@@ -21,6 +23,8 @@ struct Options {
   std::string job;                     // all but kJobs
   int64_t last = 0;                    // kWindows: the latest so many; 0: all
   std::optional<int64_t> first_index;  // kWatch
+  v1::SetPolicyRequest policy;         // kPolicySet, but for the job
+  absl::Duration wait;                 // kPolicySet: until it is adopted or rejected; 0: not at all
 };
 
 // The command line asks for nothing to be done (--help, --version), or is wrong.

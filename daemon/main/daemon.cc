@@ -8,6 +8,7 @@
 #include "daemon/metrics/metrics_server.h"
 #include "daemon/node/clock.h"
 #include "daemon/node/rejection.h"
+#include "daemon/policy/policy_desk.h"
 
 namespace gradgate {
 namespace {
@@ -30,7 +31,8 @@ class WiredDaemon final : public Daemon {
   SystemClock clock_;
   RejectionCounts rejections_;
   Registry registry_;
-  std::unique_ptr<Store> store_;
+  std::unique_ptr<PolicyDesk> desk_;
+  std::unique_ptr<Store> store_;  // behind the desk, which it calls until it is gone
   std::unique_ptr<ShimListener> listener_;
   std::unique_ptr<RpcServer> rpc_;
   std::unique_ptr<MetricsServer> metrics_;
@@ -57,8 +59,12 @@ absl::Status WiredDaemon::Listen() {
   options_.rpc.store = store_.get();
   options_.rpc.node_name = options_.store.node_name;
   options_.rpc.advertise = options_.store.advertise_address;
+  desk_ = std::make_unique<PolicyDesk>(store_.get(), &clock_, options_.store.node_name);
+  store_->OnChange([desk = desk_.get()](const std::vector<std::string>&) { desk->Refresh(); });
+  desk_->Refresh();
+  listener_->Offer(desk_.get());
 
-  auto rpc = RpcServer::Start(options_.rpc, &registry_);
+  auto rpc = RpcServer::Start(options_.rpc, &registry_, desk_.get());
   if (!rpc.ok()) return rpc.status();
   rpc_ = *std::move(rpc);
 

@@ -24,7 +24,7 @@ constexpr std::array<bool, kWords> MakeGrowing() {
   not_a_counter(offsetof(TotalsValues, sync_mode));
   not_a_counter(offsetof(TotalsValues, policy_version));
   not_a_counter(offsetof(TotalsValues, closed));
-  not_a_counter(offsetof(TotalsValues, reserved1), sizeof(TotalsValues::reserved1));
+  not_a_counter(offsetof(TotalsValues, policy_staged_version), 4 * sizeof(uint64_t));
   for (size_t role = 0; role < kGroupRoleCount; ++role) {
     not_a_counter(offsetof(Counters, roles) + role * sizeof(RoleValues) + offsetof(RoleValues, reserved),
                   sizeof(RoleValues::reserved));

@@ -52,13 +52,17 @@ struct TotalsValues {
   uint64_t wait_ns;
   uint64_t micro_step_ns;
   uint64_t window_ns;
-  uint64_t reserved1[4];
+  uint64_t policy_staged_version;
+  uint64_t policy_adopted_window;
+  uint64_t policy_rejected_version;
+  uint64_t policy_rejection;
 };
 static_assert(sizeof(TotalsValues) == sizeof(page::PageTotals));
 static_assert(offsetof(TotalsValues, closed) == offsetof(page::PageTotals, closed));
 static_assert(offsetof(TotalsValues, ballot_count) == offsetof(page::PageTotals, ballot_count));
 static_assert(offsetof(TotalsValues, micro_step_skipped_count) == offsetof(page::PageTotals, micro_step_skipped_count));
 static_assert(offsetof(TotalsValues, window_ns) == offsetof(page::PageTotals, window_ns));
+static_assert(offsetof(TotalsValues, policy_rejection) == offsetof(page::PageTotals, policy_rejection));
 
 struct RoleValues {
   uint64_t intended_count;

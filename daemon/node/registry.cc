@@ -22,11 +22,11 @@ absl::StatusOr<Registration> Registry::Register(uint32_t user_id, std::unique_pt
   const uint64_t job_id = known->second;
   if (is_new) {
     ++next_job_id_;
-    jobs_.emplace(job_id, std::make_unique<JobEntry>(job_id, std::move(key), options_.window_history));
+    jobs_.emplace(job_id, std::make_unique<JobEntry>(job_id, key, options_.window_history));
   }
   JobEntry& job = *jobs_.at(job_id);
   RankTrack& track = job.ranks[rank];
-  const Registration registration{next_connection_++, track.holds_slot() ? track.slot() : slots_.Take()};
+  Registration registration{next_connection_++, track.holds_slot() ? track.slot() : slots_.Take(), std::move(key)};
   track.Attach(registration.connection, registration.slot, *std::move(identity), std::move(mapping));
   live_.emplace(registration.connection, Live{job_id, rank});
   track.Refresh(Pass::kQuery, SinksOf(job));

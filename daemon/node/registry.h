@@ -58,6 +58,7 @@ enum class Ending {
 struct Registration {
   uint64_t connection;  // never reused
   uint32_t slot;        // told to the trainer; reused
+  JobKey job;
 };
 
 // A watcher's place: the next window it has not seen.

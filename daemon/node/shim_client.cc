@@ -24,10 +24,10 @@ void TakeDescriptors(msghdr& message, Packet& packet) {
   }
 }
 
+// A socket without room gets nothing: the client does not read, or has gone, and its end will tell.
 template <typename Frame>
-void Send(int fd, const Frame& frame) {
-  // A socket without room gets nothing: the client does not read, or has gone, and its end will tell.
-  (void)send(fd, &frame, sizeof(frame), MSG_NOSIGNAL | MSG_DONTWAIT);
+bool Send(int fd, const Frame& frame) {
+  return send(fd, &frame, sizeof(frame), MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof(frame));
 }
 
 template <size_t kSize>
@@ -79,6 +79,13 @@ void ShimClient::SendWelcome(uint32_t slot, absl::string_view daemon_version) co
 
 void ShimClient::SendReject(link::RejectReason reason, absl::string_view message) const {
   SendRejectTo(socket_.get(), reason, message);
+}
+
+bool ShimClient::SendPolicy(link::PolicyFrame policy) {
+  policy.header = link::MakeHeader(link::FrameType::kPolicy, sizeof(policy));
+  if (!Send(socket_.get(), policy)) return false;
+  offered_version_ = policy.version;
+  return true;
 }
 
 void SendRejectTo(int fd, link::RejectReason reason, absl::string_view message) {

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "daemon/node/job_entry.h"
 #include "daemon/node/unique_fd.h"
 #include "proto/link/frames.h"
 
@@ -45,6 +46,12 @@ class ShimClient {
   std::optional<uint64_t> connection() const { return connection_; }
   void set_connection(uint64_t connection) { connection_ = connection; }
 
+  // Whose rank it is, once it said Hello.
+  const JobKey& job() const { return job_; }
+  void set_job(JobKey job) { job_ = std::move(job); }
+  // The last policy that was sent on this connection; 0: none.
+  uint64_t offered_version() const { return offered_version_; }
+
   // Gives the socket away; nothing else may be called then.
   UniqueFd ReleaseSocket() { return std::move(socket_); }
 
@@ -55,12 +62,16 @@ class ShimClient {
   // Best effort: a client that does not read gets no answer.
   void SendWelcome(uint32_t slot, absl::string_view daemon_version) const;
   void SendReject(link::RejectReason reason, absl::string_view message) const;
+  // False if it does not fit the socket now: to be tried again.
+  bool SendPolicy(link::PolicyFrame policy);
 
  private:
   UniqueFd socket_;
   const uint32_t user_id_;
   const absl::Time accepted_;
   std::optional<uint64_t> connection_;
+  JobKey job_;
+  uint64_t offered_version_ = 0;
 };
 
 // Tells a socket that is not a client yet why it will not be one.

@@ -18,6 +18,8 @@
 namespace gradgate {
 namespace {
 
+constexpr uint64_t kNotOffered = ~uint64_t{0};  // no generation: offer anew
+
 constexpr int kBacklog = 128;
 constexpr int kAcceptsPerRound = 32;
 constexpr int kLogLinesPerSecond = 20;
@@ -192,6 +194,7 @@ void ShimListener::Tick() {
   PauseAccepting(false);
   bin_.Nudge();
   registry_->Tick();
+  OfferPolicies();
   const absl::Time latest = now - options_.hello_timeout;
   for (auto at = clients_.begin(); at != clients_.end();) {
     const auto& [id, client] = *at++;
@@ -200,6 +203,22 @@ void ShimListener::Tick() {
              Reject(Rejection::kHelloTimeout, absl::StrCat("no Hello within ", absl::FormatDuration(options_.hello_timeout))));
     Forget(id, Ending::kDisconnected);
   }
+}
+
+// A socket that is full is tried again at the next tick.
+bool ShimListener::OfferPolicy(ShimClient& client) {
+  if (policies_ == nullptr || !client.connection()) return true;
+  const link::PolicyFrame policy = policies_->FrameFor(client.job());
+  return policy.version == client.offered_version() || policy.version == 0 || client.SendPolicy(policy);
+}
+
+void ShimListener::OfferPolicies() {
+  if (policies_ == nullptr) return;
+  const uint64_t generation = policies_->generation();
+  if (generation == offered_generation_) return;
+  bool all = true;
+  for (auto& [id, client] : clients_) all &= OfferPolicy(client);
+  offered_generation_ = all ? generation : kNotOffered;
 }
 
 void ShimListener::HandleReadable(uint64_t id) {
@@ -251,7 +270,9 @@ bool ShimListener::HandleHello(uint64_t id, ShimClient& client, const Packet& pa
     absl::StatusOr<Registration> registration = registry_->Register(client.user_id(), *std::move(mapping));
     if (registration.ok()) {
       client.set_connection(registration->connection);
+      client.set_job(std::move(registration->job));
       client.SendWelcome(registration->slot, options_.version);
+      if (!OfferPolicy(client)) offered_generation_ = kNotOffered;
       return true;
     }
     if (attempt > 0 || RejectionOf(registration.status()) != Rejection::kRankDuplicate) {

@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "daemon/node/clock.h"
 #include "daemon/node/descriptor_bin.h"
+#include "daemon/node/policy_source.h"
 #include "daemon/node/registry.h"
 #include "daemon/node/rejection.h"
 #include "daemon/node/shim_client.h"
@@ -56,6 +57,9 @@ class ShimListener {
   ShimListener& operator=(const ShimListener&) = delete;
   ~ShimListener();
 
+  // Trainers are offered what it has for them; not owned, outlives this.
+  void Offer(const PolicySource* policies) { policies_ = policies; }
+
   // Serves until Stop(). Connections are closed when this object goes, so that trainers try again elsewhere.
   void Run();
   void Stop();
@@ -73,6 +77,8 @@ class ShimListener {
   absl::Status CheckLimits(uint32_t user_id) const;
   void PauseAccepting(bool pause);
   void Tick();
+  void OfferPolicies();
+  bool OfferPolicy(ShimClient& client);
   void HandleReadable(uint64_t id);
   // Returns false when the client is to be dropped.
   bool HandlePacket(uint64_t id, ShimClient& client, Packet& packet);
@@ -87,6 +93,7 @@ class ShimListener {
   Registry* const registry_;
   RejectionCounts* const rejections_;
   const ListenerCallbacks callbacks_;
+  const PolicySource* policies_ = nullptr;
 
   ListeningSocket socket_;
   UniqueFd epoll_;
@@ -100,6 +107,7 @@ class ShimListener {
   int log_budget_;
   absl::Time log_refill_ = absl::InfinitePast();
   uint64_t told_generation_ = 0;
+  uint64_t offered_generation_ = 0;
 };
 
 }  // namespace gradgate

@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "daemon/node/socket_file.h"
 #include "daemon/rpc/peers.h"
+#include "daemon/rpc/policy_service.h"
 #include "daemon/rpc/stats_service.h"
 #include "daemon/rpc/window_watch.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -42,11 +43,13 @@ PeersOptions ToPeers(const RpcOptions& options) {
 
 class GrpcRpcServer final : public RpcServer {
  public:
-  GrpcRpcServer(const RpcOptions& options, Registry* registry)
+  GrpcRpcServer(const RpcOptions& options, Registry* registry, PolicyDesk* desk)
       : socket_path_(options.socket_path),
         hub_(registry, options.max_watchers),
         peers_(Peers::Create(options.store, ToPeers(options))),
-        service_(registry, &hub_, peers_.get(), options.store, PageTokens(RandomKey()), {options.version, absl::Now()}) {}
+        service_(registry, &hub_, peers_.get(), options.store, PageTokens(RandomKey()), {options.version, absl::Now()}),
+        policy_reader_(registry, desk, options.node_name),
+        policy_service_(&policy_reader_, desk, options.max_watchers) {}
   ~GrpcRpcServer() override { ShutDown(absl::ZeroDuration()); }
 
   absl::Status Listen(const RpcOptions& options);
@@ -61,6 +64,8 @@ class GrpcRpcServer final : public RpcServer {
   WatchHub hub_;
   const std::unique_ptr<Peers> peers_;
   StatsService service_;
+  PolicyReader policy_reader_;
+  PolicyService policy_service_;
   std::unique_ptr<grpc::Server> server_;
   int tcp_port_ = 0;
 };
@@ -76,6 +81,7 @@ absl::Status GrpcRpcServer::Listen(const RpcOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.RegisterService(&service_);
+  builder.RegisterService(&policy_service_);
   builder.AddListeningPort(absl::StrCat("unix:", birth_path), grpc::InsecureServerCredentials());
   if (!options.tcp_listen.empty()) {
     absl::StatusOr<HostPort> address = ParseHostPort(options.tcp_listen);
@@ -97,7 +103,9 @@ absl::Status GrpcRpcServer::Listen(const RpcOptions& options) {
     return absl::UnavailableError(absl::StrCat("cannot put the socket at ", socket_path_, ": ", std::strerror(errno)));
   }
   socket_inode_ = file.st_ino;
-  server_->GetHealthCheckService()->SetServingStatus(v1::SyncStatsService::service_full_name(), true);
+  for (const char* service : {v1::SyncStatsService::service_full_name(), v1::PolicyService::service_full_name()}) {
+    server_->GetHealthCheckService()->SetServingStatus(service, true);
+  }
   return absl::OkStatus();
 }
 
@@ -105,6 +113,7 @@ void GrpcRpcServer::ShutDown(absl::Duration grace) {
   if (!server_) return;
   server_->GetHealthCheckService()->Shutdown();
   hub_.ShutDown();
+  policy_service_.ShutDown();
   server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace));
   server_.reset();
   struct stat file;
@@ -113,10 +122,11 @@ void GrpcRpcServer::ShutDown(absl::Duration grace) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcOptions& options, Registry* registry) {
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcOptions& options, Registry* registry,
+                                                             PolicyDesk* desk) {
   grpc::EnableDefaultHealthCheckService(true);
   if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  auto server = std::make_unique<GrpcRpcServer>(options, registry);
+  auto server = std::make_unique<GrpcRpcServer>(options, registry, desk);
   if (absl::Status s = server->Listen(options); !s.ok()) return s;
   return server;
 }

@@ -1,4 +1,4 @@
-// The gRPC server of the daemon: SyncStatsService, health and, if wanted, reflection, on a Unix socket and on TCP when asked.
+// The gRPC server of the daemon: SyncStatsService, PolicyService, health and, if wanted, reflection, on a Unix socket and on TCP when asked.
 //
 // Thread class: Start() and ShutDown() from one thread; WakeWatchers() from any thread between them.
 
@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "daemon/node/registry.h"
+#include "daemon/policy/policy_desk.h"
 #include "daemon/rpc/listen_address.h"
 #include "daemon/store/store.h"
 
@@ -31,10 +32,10 @@ struct RpcOptions {
 
 class RpcServer {
  public:
-  // Replaces a stale socket file and serves. `registry` is not owned and outlives this. Changes the process's umask for an
+  // Replaces a stale socket file and serves. `registry` and `desk` are not owned and outlive this. Changes the process's umask for an
   // instant: call it before other threads make files. Errors: as RemoveStaleSocket and MakeTcpCredentials; UNAVAILABLE: an
   // address cannot be bound.
-  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const RpcOptions& options, Registry* registry);
+  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const RpcOptions& options, Registry* registry, PolicyDesk* desk);
   virtual ~RpcServer() = default;
 
   // The TCP port in use; 0: none.

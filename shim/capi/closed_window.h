@@ -19,6 +19,8 @@ struct ClosedWindow {
   bool late = false;
   bool disagreed = false;
   int64_t item_count = 0;
+  bool policy_adopted = false;
+  bool policy_offered = false;
 };
 
 }  // namespace gradgate

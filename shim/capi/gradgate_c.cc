@@ -275,6 +275,14 @@ gg_status_t gg_collective_stats_get(gg_session* session, gg_group group, gg_op o
   });
 }
 
+gg_status_t gg_policy_get(gg_session* session, gg_policy* out, gg_error* error) {
+  return Guarded(error, [&]() -> Status {
+    if (!session) return IsNull("session");
+    const gradgate::PolicyStage& stage = session->session->stage();
+    return gradgate::WriteStruct(gradgate::ToC(stage.in_force(), stage.adopted_window()), "out", out);
+  });
+}
+
 uint32_t gg_session_bucket_count(const gg_session* session) { return session ? session->session->reducer().bucket_count() : 0; }
 
 gg_status_t gg_session_close(gg_session* session, gg_error* error) {

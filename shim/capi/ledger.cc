@@ -43,6 +43,7 @@ Ledger::Ledger(LedgerOptions options)
     : o_(std::move(options)),
       roles_(o_.world_size > 1 ? o_.roles : 0),
       policy_(FirstMode(o_)),
+      enforcement_(o_.enforcement),
       engine_({o_.accumulate, EveryMicroStep(o_.enforcement, policy_)}) {}
 
 Status Ledger::Create(LedgerOptions options, std::unique_ptr<Ledger>* out) {
@@ -72,7 +73,7 @@ Status Ledger::Refused(Refusal refusal) {
 }
 
 uint32_t Ledger::WantedRoles(bool closes) const {
-  if (closes || o_.enforcement == Enforcement::kOff || policy_ == SyncMode::kEveryMicroStep) return roles_;
+  if (closes || enforcement_ == Enforcement::kOff || policy_ == SyncMode::kEveryMicroStep) return roles_;
   return policy_ == SyncMode::kWindowReplica ? roles_ & kShard : 0;
 }
 
@@ -91,7 +92,7 @@ void Ledger::LeavePhase() {
     window_.last_reduction_at = engine_.counts().micro_steps + (in_micro_step ? 1 : 0);
   timer_.Reduced(counts_->last_issue_ns(), counts_->last_done_ns(), phase == Phase::kLate);
   const uint32_t unwanted = reduced & roles_ & ~counts_->wanted();
-  if (unwanted != 0 && o_.enforcement == Enforcement::kEnforce) CountOverrides(unwanted, phase);
+  if (unwanted != 0 && enforcement_ == Enforcement::kEnforce) CountOverrides(unwanted, phase);
 }
 
 void Ledger::CountOverrides(uint32_t unwanted, Phase phase) {
@@ -144,7 +145,7 @@ void Ledger::Outrun() {
 
 // Where nothing is suppressed, in audit or off, nothing is counted as such.
 void Ledger::CountSuppressed() {
-  if (o_.enforcement != Enforcement::kEnforce) return;
+  if (enforcement_ != Enforcement::kEnforce) return;
   const uint32_t suppressed = roles_ & ~counts_->wanted() & ~counts_->reduced();
   for (uint32_t role = 0; suppressed >> role != 0; ++role) {
     if ((suppressed >> role & 1) == 0) continue;
@@ -185,8 +186,26 @@ Status Ledger::Vote(Ballot ballot, std::array<int64_t, Ballot::kWords>* words) {
   ballot.mode = static_cast<int64_t>(mode_in_force());
   ballot.micro_steps = engine_.counts().micro_steps + (in_micro_step ? 1 : 0);
   ballot.closes = !in_micro_step || engine_.closing() ? 1 : 0;
+  const PolicyStage::Ticket policy = member_->stage().Vote();
+  ballot.policy = policy.version;
+  ballot.policy_hash = policy.content_hash;
   *words = ballot.Encode();
   if (o_.world_size > 1) Recorder::AddOwned(member_->page().totals.ballot_count, 1);
+  return OkStatus();
+}
+
+void Ledger::Read(const BallotResult& result) {
+  const Ballot &low = result.min(), &high = result.max();
+  member_->stage().Read({low.policy, low.policy_hash}, {high.policy, high.policy_hash});
+}
+
+Status Ledger::AnswerPolicy(uint64_t version, PolicyRejection rejection) {
+  if (closed_ || member_->forked()) return CheckUsable();
+  const uint64_t unvetted = member_->stage().unvetted().version;
+  if (unvetted == 0 || unvetted != version)
+    return FailedPrecondition("policy version " + std::to_string(version) + " is not the one that waits for an answer, which is " +
+                              std::to_string(unvetted) + " (0: none)");
+  member_->AnswerPolicy(rejection);
   return OkStatus();
 }
 
@@ -231,6 +250,7 @@ page::WindowRecord Ledger::MakeRecord(const LedgerWindowEnd& end, const LedgerCo
   record.window_index = counts.window_index;
   record.kind = static_cast<uint8_t>(engine_.kind());
   record.mode = static_cast<uint8_t>(mode_in_force());
+  record.policy_version = member_->stage().in_force().version;
   record.micro_steps = counts.micro_steps;
   record.planned_micro_steps = o_.accumulate;
   record.min_micro_steps = end.min_micro_steps;
@@ -271,7 +291,7 @@ bool Ledger::CountReductions(const LedgerWindowEnd& end, const LedgerCounts::Win
 }
 
 // Publishes the window and begins the next.
-void Ledger::PublishWindow(const LedgerWindowEnd& end, ClosedWindow* report) {
+bool Ledger::PublishWindow(const LedgerWindowEnd& end, ClosedWindow* report) {
   timer_.Waited(0, end.wait_ns);
   const LedgerCounts::Window issued = counts_->TakeWindow(MonotonicNs());
   page::WindowRecord record = MakeRecord(end, issued);
@@ -283,14 +303,16 @@ void Ledger::PublishWindow(const LedgerWindowEnd& end, ClosedWindow* report) {
   Recorder::AddOwned(totals.window_discarded_count, end.discarded);
   Recorder::AddOwned(totals.micro_step_skipped_count, end.skipped);
   Recorder::AddOwned(totals.item_count, static_cast<uint64_t>(end.items));
-  member_->WindowClosed(record, {late, mismatched, end.disagreed, end.stepped, end.failed, end.discarded});
+  const bool adopted =
+      member_->WindowClosed(record, {late, mismatched, end.disagreed, end.stepped, end.failed, end.discarded});
   if (report) {
     *report = {
         engine_.kind(), record.window_index, record.micro_steps, end.min_micro_steps, end.max_micro_steps, end.active_ranks,
-        late,           end.disagreed,       end.global_items};
+        late,           end.disagreed,       end.global_items,   adopted,             member_->stage().unvetted().version != 0};
   }
   window_ = OpenWindow{};
   timer_ = WindowTimer{};
+  return adopted;
 }
 
 Status Ledger::CloseWindow(const LedgerWindowEnd& end, ClosedWindow* report) {
@@ -300,7 +322,7 @@ Status Ledger::CloseWindow(const LedgerWindowEnd& end, ClosedWindow* report) {
     return Refused(decision.refusal);
   LeavePhase();
   counts_->BeginPhase(Phase::kOutside, 0, 0);
-  PublishWindow(end, report);
+  const bool adopted = PublishWindow(end, report);
   if (end.failed) {
     engine_.Fail();
     return OkStatus();
@@ -309,7 +331,10 @@ Status Ledger::CloseWindow(const LedgerWindowEnd& end, ClosedWindow* report) {
   engine_.LateReduced();
   WindowCounts counts;
   (void)engine_.Close(&counts);
-  return OkStatus();
+  if (!adopted) return OkStatus();
+  const Enforcement wanted = member_->stage().in_force().enforcement;
+  enforcement_ = wanted == Enforcement::kUnspecified ? o_.enforcement : wanted;
+  return SetMode(policy_);
 }
 
 Status Ledger::SetMode(SyncMode mode) {
@@ -317,7 +342,7 @@ Status Ledger::SetMode(SyncMode mode) {
   if (engine_.state() == WindowEngine::State::kFailed) return Refused(Refusal::kFailed);
   if (mode == SyncMode::kWindowReplica && o_.roles != 0 && (o_.roles & kShard) == 0)
     return InvalidArgument("mode window_replica needs a shard group among the roles, which are " + RoleNames(o_.roles));
-  if (!engine_.Configure({o_.accumulate, EveryMicroStep(o_.enforcement, mode), engine_.config().predicted}))
+  if (!engine_.Configure({o_.accumulate, EveryMicroStep(enforcement_, mode), engine_.config().predicted}))
     return FailedPrecondition("the mode cannot change inside a window; close it first");
   policy_ = mode;
   member_->page().totals.sync_mode.store(static_cast<uint64_t>(mode_in_force()), std::memory_order_relaxed);

@@ -57,6 +57,8 @@ class Ledger {
   // Fills in where this rank is. `ballot` comes with what the owner says.
   Status Vote(Ballot ballot, std::array<int64_t, Ballot::kWords>* words);
   Status Arrived();
+  // The result of the ballot that was voted last.
+  void Read(const BallotResult& result);
   Status Missing(std::string* who);
   Status Fail(const std::string& why);
 
@@ -71,6 +73,10 @@ class Ledger {
   const LedgerOptions& options() const { return o_; }
   const WindowEngine& engine() const { return engine_; }
   SyncMode mode_in_force() const { return engine_.config().every_micro_step ? SyncMode::kEveryMicroStep : policy_; }
+  Enforcement enforcement() const { return enforcement_; }
+  // The owner answers what is unvetted, and takes up what is in force but for the enforcement.
+  const PolicyStage& stage() const { return member_->stage(); }
+  Status AnswerPolicy(uint64_t version, PolicyRejection rejection);
   LedgerCounts& counts() { return *counts_; }
   const LedgerCounts& counts() const { return *counts_; }
   const page::StatsPage& page() const { return member_->page(); }
@@ -99,12 +105,13 @@ class Ledger {
   void CountSuppressed();
   page::WindowRecord MakeRecord(const LedgerWindowEnd& end, const LedgerCounts::Window& issued) const;
   bool CountReductions(const LedgerWindowEnd& end, const LedgerCounts::Window& issued, page::WindowRecord* record);
-  void PublishWindow(const LedgerWindowEnd& end, ClosedWindow* report);
+  bool PublishWindow(const LedgerWindowEnd& end, ClosedWindow* report);
   uint64_t round() const { return window_.ballots > 0 ? window_.ballots - 1 : 0; }
 
   const LedgerOptions o_;
   const uint32_t roles_;  // none in a world of one
-  SyncMode policy_;       // never kAuto
+  SyncMode policy_;          // never kAuto
+  Enforcement enforcement_;  // as given, or as the policy in force has it
   WindowEngine engine_;
   std::unique_ptr<Member> member_;
   std::unique_ptr<LedgerCounts> counts_;

@@ -162,7 +162,7 @@ gg_status_t gg_ledger_create(const gg_ledger_options* options, gg_ledger** out, 
 }
 
 gg_enforcement gg_ledger_enforcement(const gg_ledger* ledger) {
-  return ledger ? static_cast<gg_enforcement>(ledger->ledger->options().enforcement) : 0;
+  return ledger ? static_cast<gg_enforcement>(ledger->ledger->enforcement()) : 0;
 }
 
 gg_status_t gg_ledger_micro_step_begin(gg_ledger* ledger, uint32_t last, uint32_t* closes, gg_error* error) {
@@ -231,8 +231,33 @@ gg_status_t gg_ledger_verdict(gg_ledger* ledger, const int64_t* words, uint32_t 
     const Status checked = gradgate::CheckWords(words, count, Ballot::kWords);
     if (!checked.ok()) return checked;
     const gradgate::BallotResult ballot(std::span<const int64_t, Ballot::kWords>(words, Ballot::kWords));
+    ledger->ledger->Read(ballot);
     const bool equal_windows = !ledger->ledger->options().variable_windows;
     return gradgate::WriteStruct(gradgate::ToVerdict(ballot, equal_windows), "out", out);
+  });
+}
+
+gg_status_t gg_ledger_policy_offered(gg_ledger* ledger, gg_policy* out, gg_error* error) {
+  return Guarded(error, [&]() -> Status {
+    if (!ledger) return IsNull("ledger");
+    return gradgate::WriteStruct(gradgate::ToC(ledger->ledger->stage().unvetted(), 0), "out", out);
+  });
+}
+
+gg_status_t gg_ledger_policy_answer(gg_ledger* ledger, uint64_t version, gg_rejection rejection, gg_error* error) {
+  return Guarded(error, [&]() -> Status {
+    if (!ledger) return IsNull("ledger");
+    if (rejection >= gradgate::kPolicyRejectionCount)
+      return InvalidArgument("rejection is " + std::to_string(rejection) + "; use a GG_REJECTION_ constant");
+    return ledger->ledger->AnswerPolicy(version, static_cast<gradgate::PolicyRejection>(rejection));
+  });
+}
+
+gg_status_t gg_ledger_policy_get(gg_ledger* ledger, gg_policy* out, gg_error* error) {
+  return Guarded(error, [&]() -> Status {
+    if (!ledger) return IsNull("ledger");
+    const gradgate::PolicyStage& stage = ledger->ledger->stage();
+    return gradgate::WriteStruct(gradgate::ToC(stage.in_force(), stage.adopted_window()), "out", out);
   });
 }
 

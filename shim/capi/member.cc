@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kTellNs = 200 * kMs;
 // Ranks of different protocol numbers do not issue the same collectives.
-constexpr char kProtocol[] = "1";
+constexpr char kProtocol[] = "2";
 
 uint64_t Digest(const Facts& facts) {
   uint64_t hash = 0xcbf29ce484222325;
@@ -22,6 +22,19 @@ uint64_t Digest(const Facts& facts) {
     for (const unsigned char c : name + "=" + value + "\n") hash = (hash ^ c) * 0x100000001b3;
   }
   return hash;
+}
+
+// Values that this shim does not know become such as no rank can carry out.
+SyncPolicy ToPolicy(const link::PolicyFrame& frame) {
+  const auto byte = [](uint32_t value) { return static_cast<uint8_t>(std::min(value, 255u)); };
+  const bool younger = std::any_of(std::begin(frame.reserved), std::end(frame.reserved), [](uint64_t word) { return word != 0; });
+  return {.version = frame.version,
+          .content_hash = frame.content_hash,
+          .bucket_bytes = frame.bucket_bytes,
+          .sync_mode = static_cast<SyncMode>(byte(frame.sync_mode)),
+          .wire_type = static_cast<WireType>(byte(frame.wire_type)),
+          .reshard = static_cast<Reshard>(byte(frame.reshard)),
+          .enforcement = static_cast<Enforcement>(byte(younger ? ~0u : frame.enforcement))};
 }
 
 }  // namespace
@@ -110,7 +123,7 @@ void Member::MicroStepEnded(uint32_t micro_step, uint64_t duration_ns, int64_t n
                     duration_ns, now_ns);
 }
 
-void Member::WindowClosed(page::WindowRecord record, const WindowEnd& end) {
+bool Member::WindowClosed(page::WindowRecord record, const WindowEnd& end) {
   record.flags = (end.late ? page::kWindowLate : 0) | (end.mismatched ? page::kWindowMismatched : 0) |
                  (end.disagreed ? page::kWindowDisagreed : 0) | (!end.stepped ? page::kWindowUnstepped : 0) |
                  (end.failed ? page::kWindowFailed : 0);
@@ -133,7 +146,33 @@ void Member::WindowClosed(page::WindowRecord record, const WindowEnd& end) {
   totals.window_index.store(record.window_index + 1, std::memory_order_relaxed);
   totals.micro_step.store(0, std::memory_order_relaxed);
   totals.last_event_ns.store(record.end_ns, std::memory_order_relaxed);
-  if (link_) link_->Poll(static_cast<int64_t>(record.end_ns));
+  // Also where the window failed on this rank alone: the others take up what all have agreed on.
+  const bool adopted = stage_.WindowClosed(record.window_index + 1, alone_);
+  if (link_) {
+    link_->Poll(static_cast<int64_t>(record.end_ns));
+    if (link_->policy_waits() && stage_.Offered(ToPolicy(link_->TakePolicy())) && !KnownPolicy(stage_.unvetted()))
+      AnswerPolicy(PolicyRejection::kInvalid);
+  }
+  if (adopted) PublishPolicy();
+  return adopted;
+}
+
+void Member::AnswerPolicy(PolicyRejection rejection) {
+  if (rejection == PolicyRejection::kNone) {
+    stage_.Accept();
+  } else {
+    stage_.Reject(rejection);
+  }
+  PublishPolicy();
+}
+
+void Member::PublishPolicy() {
+  page::PageTotals& totals = page().totals;
+  totals.policy_version.store(stage_.in_force().version, std::memory_order_relaxed);
+  totals.policy_adopted_window.store(stage_.adopted_window(), std::memory_order_relaxed);
+  totals.policy_staged_version.store(stage_.waiting_version(), std::memory_order_relaxed);
+  totals.policy_rejection.store(static_cast<uint64_t>(stage_.rejection()), std::memory_order_relaxed);
+  totals.policy_rejected_version.store(stage_.rejected_version(), std::memory_order_relaxed);
 }
 
 void Member::Leave(bool failed, uint64_t window, const char* why) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "proto/shm/types.h"
+#include "shim/core/policy_stage.h"
 #include "shim/core/status.h"
 #include "shim/link/fork_guard.h"
 #include "shim/link/link.h"
@@ -82,8 +83,14 @@ class Member {
     bool failed = false;
     bool discarded = false;
   };
-  // Sets the record's flags, counts the window and publishes it.
-  void WindowClosed(page::WindowRecord record, const WindowEnd& end);
+  // Sets the record's flags, counts the window and publishes it; takes up the policy that its ballots agreed on, and reads what the
+  // daemon has sent. True if a policy is in force now that was not.
+  bool WindowClosed(page::WindowRecord record, const WindowEnd& end);
+
+  // Where this rank is with policies. The owner answers what is unvetted, then publishes, and votes with every ballot.
+  PolicyStage& stage() { return stage_; }
+  const PolicyStage& stage() const { return stage_; }
+  void AnswerPolicy(PolicyRejection rejection);  // of what is unvetted; kNone: this rank can carry it out
 
   // The rank ends: the page says so, the daemon is told, and the other ranks why, unless it failed.
   void Leave(bool failed, uint64_t window, const char* why);
@@ -91,9 +98,12 @@ class Member {
   void LeaveUnsaid(uint64_t window, const char* why);
 
  private:
-  explicit Member(const MemberOptions& options) : log_(options.log), log_user_(options.log_user) {}
+  explicit Member(const MemberOptions& options)
+      : alone_(options.world_size == 1), log_(options.log), log_user_(options.log_user) {}
   void Publish(const MemberOptions& options, const Facts& facts, SyncMode in_force, const uint8_t (&run_id)[16]);
+  void PublishPolicy();
 
+  const bool alone_;
   void (*const log_)(void* user, uint32_t severity, const char* reason, const char* message);
   void* const log_user_;
   std::unique_ptr<Recorder> recorder_;
@@ -101,6 +111,7 @@ class Member {
   std::unique_ptr<ArrivalBoard> board_;
   std::unique_ptr<Link> link_;
   std::set<std::string> told_;
+  PolicyStage stage_;
 };
 
 }  // namespace gradgate

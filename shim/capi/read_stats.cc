@@ -14,7 +14,20 @@ gg_window ToC(const ClosedWindow& report) {
           report.window_index,        report.micro_steps,
           report.min_micro_steps,     report.max_micro_steps,
           report.active_ranks,        report.late ? 1u : 0u,
-          report.disagreed ? 1u : 0u, report.item_count};
+          report.disagreed ? 1u : 0u, report.item_count,
+          report.policy_adopted ? 1u : 0u, report.policy_offered ? 1u : 0u};
+}
+
+gg_policy ToC(const SyncPolicy& policy, uint64_t adopted_window) {
+  return {sizeof(gg_policy),
+          static_cast<gg_mode>(policy.sync_mode),
+          static_cast<gg_wire>(policy.wire_type),
+          static_cast<gg_reshard>(policy.reshard),
+          static_cast<uint32_t>(policy.enforcement),
+          0,
+          policy.bucket_bytes,
+          policy.version,
+          adopted_window};
 }
 
 Status CheckWindow(const gg_window* window) {

@@ -5,12 +5,14 @@
 
 #include "proto/shm/stats_page.h"
 #include "shim/capi/closed_window.h"
+#include "shim/core/policy_stage.h"
 #include "shim/core/status.h"
 #include "shim/include/gradgate/gradgate.h"
 
 namespace gradgate {
 
 gg_window ToC(const ClosedWindow& report);
+gg_policy ToC(const SyncPolicy& policy, uint64_t adopted_window);
 // Checked before the window is closed: a call that cannot answer must not act.
 Status CheckWindow(const gg_window* window);
 

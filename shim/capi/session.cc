@@ -42,6 +42,9 @@ Facts SessionFacts(const SessionOptions& o) {
 
 Session::Session(SessionOptions options)
     : o_(std::move(options)),
+      mode_(o_.mode),
+      enforcement_(o_.enforcement),
+      bucket_bytes_(o_.bucket_bytes),
       engine_({o_.accumulate, o_.enforcement != Enforcement::kEnforce || o_.mode == SyncMode::kEveryMicroStep}),
       reducer_(o_.tensors, o_.bucket_bytes) {}
 
@@ -102,7 +105,7 @@ Status Session::BeginMicroStep(Last last, int64_t items, bool* boundary) {
   return OkStatus();
 }
 
-RoundInput Session::NextRound(bool contributes, bool closes, uint32_t divisor) const {
+RoundInput Session::NextRound(bool contributes, bool closes, uint32_t divisor) {
   const bool in_micro_step = engine_.state() == WindowEngine::State::kInMicroStep;
   RoundInput input;
   input.ballot.window = static_cast<int64_t>(engine_.counts().window_index);
@@ -112,10 +115,13 @@ RoundInput Session::NextRound(bool contributes, bool closes, uint32_t divisor) c
   input.ballot.contributes = contributes ? 1 : 0;
   input.ballot.closes = closes ? 1 : 0;
   input.ballot.divisor = divisor;
+  const PolicyStage::Ticket policy = member_->stage().Vote();
+  input.ballot.policy = policy.version;
+  input.ballot.policy_hash = policy.content_hash;
   input.items = window_.items_untold + (in_micro_step ? micro_step_items_ : 0);
   input.newly_active = contributes && !window_.contributed;
   // In audit the policy would have reduced at the boundary alone.
-  input.intended = o_.enforcement != Enforcement::kAudit || o_.mode == SyncMode::kEveryMicroStep || closes;
+  input.intended = enforcement_ != Enforcement::kAudit || mode_ == SyncMode::kEveryMicroStep || closes;
   input.late = !in_micro_step;
   return input;
 }
@@ -198,6 +204,8 @@ Status Session::FinishRound() {
   timer_.Waited(from_ns, to_ns);
   if (!status.ok()) return status;
   ++window_.rounds;
+  const Ballot &low = outcome.ballot.min(), &high = outcome.ballot.max();
+  member_->stage().Read({low.policy, low.policy_hash}, {high.policy, high.policy_hash});
   window_.min_micro_steps = static_cast<uint32_t>(outcome.ballot.min().micro_steps);
   window_.max_micro_steps = static_cast<uint32_t>(outcome.ballot.max().micro_steps);
   window_.min_divisor = static_cast<uint32_t>(outcome.ballot.min().divisor);
@@ -331,7 +339,7 @@ Status Session::Flush(uint32_t divisor, bool* flushed, ClosedWindow* report) {
 
 uint32_t Session::IntendedReductions(uint32_t max_micro_steps) const {
   if (!rounds_ || max_micro_steps == 0 || reducer_.bucket_count() == 0) return 0;
-  return o_.mode == SyncMode::kEveryMicroStep || o_.enforcement == Enforcement::kOff ? max_micro_steps : 1;
+  return mode_ == SyncMode::kEveryMicroStep || enforcement_ == Enforcement::kOff ? max_micro_steps : 1;
 }
 
 page::WindowRecord Session::MakeRecord(const WindowCounts& counts, WindowKind kind) const {
@@ -341,6 +349,7 @@ page::WindowRecord Session::MakeRecord(const WindowCounts& counts, WindowKind ki
   record.window_index = counts.window_index;
   record.kind = static_cast<uint8_t>(kind);
   record.mode = static_cast<uint8_t>(mode_in_force());
+  record.policy_version = member_->stage().in_force().version;
   record.micro_steps = counts.micro_steps;
   record.planned_micro_steps = o_.accumulate;
   record.min_micro_steps = window_.min_micro_steps;
@@ -376,7 +385,7 @@ void Session::CloseWindow(bool stepped, bool failed, ClosedWindow* report) {
   const bool late = record.late_reductions > 0;
   const bool mismatched = record.intended_reductions != record.issued_reductions;
   Recorder::AddOwned(member_->page().roles[static_cast<uint32_t>(GroupRole::kDp)].intended_count, record.intended_reductions);
-  member_->WindowClosed(record, {late, mismatched, window_.disagreed, stepped, failed});
+  const bool adopted = member_->WindowClosed(record, {late, mismatched, window_.disagreed, stepped, failed});
   if (report) {
     *report = {kind,
                counts.window_index,
@@ -386,11 +395,37 @@ void Session::CloseWindow(bool stepped, bool failed, ClosedWindow* report) {
                static_cast<uint32_t>(window_.active_ranks),
                late,
                window_.disagreed,
-               window_.global_items};
+               window_.global_items,
+               adopted};
   }
   window_ = OpenWindow{};
   timer_ = WindowTimer{};
   if (rounds_) rounds_->ResetCounts();
+  if (adopted) TakeUp(member_->stage().in_force());
+  const SyncPolicy& offered = member_->stage().unvetted();
+  if (offered.version != 0) member_->AnswerPolicy(Vet(offered));
+}
+
+PolicyRejection Session::Vet(const SyncPolicy& policy) const {
+  if (policy.sync_mode == SyncMode::kWindowReplica) return PolicyRejection::kNoReplicas;
+  if (policy.wire_type > WireType::kGradient) return PolicyRejection::kNoWireType;
+  if (policy.reshard == Reshard::kWindow) return PolicyRejection::kNothingGathered;
+  const uint64_t bucket_bytes = policy.bucket_bytes != 0 ? policy.bucket_bytes : o_.bucket_bytes;
+  if (bucket_bytes != bucket_bytes_ && reducer_.has_views()) return PolicyRejection::kFixed;
+  return PolicyRejection::kNone;
+}
+
+// Between windows.
+void Session::TakeUp(const SyncPolicy& policy) {
+  const bool as_given = policy.sync_mode == SyncMode::kUnspecified || policy.sync_mode == SyncMode::kAuto;
+  mode_ = as_given ? o_.mode : policy.sync_mode;
+  enforcement_ = policy.enforcement == Enforcement::kUnspecified ? o_.enforcement : policy.enforcement;
+  const bool every_micro_step = enforcement_ != Enforcement::kEnforce || mode_ == SyncMode::kEveryMicroStep;
+  (void)engine_.Configure({o_.accumulate, every_micro_step});
+  const uint64_t bucket_bytes = policy.bucket_bytes != 0 ? policy.bucket_bytes : o_.bucket_bytes;
+  if (bucket_bytes != bucket_bytes_) reducer_.Replan(bucket_bytes);
+  bucket_bytes_ = bucket_bytes;
+  member_->page().totals.sync_mode.store(static_cast<uint64_t>(mode_in_force()), std::memory_order_relaxed);
 }
 
 Status Session::FailWindow(Status status) {

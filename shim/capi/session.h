@@ -53,6 +53,7 @@ class Session {
   Status Close();
 
   const Reducer& reducer() const { return reducer_; }
+  const PolicyStage& stage() const { return member_->stage(); }
   const page::StatsPage& page() const { return member_->page(); }
   bool linked() const { return member_->linked(); }
   bool forked() const { return member_->forked(); }
@@ -63,7 +64,7 @@ class Session {
   Status Join();
   Status CheckUsable() const;
   Status Refused(const Decision& decision);
-  RoundInput NextRound(bool contributes, bool closes, uint32_t divisor) const;
+  RoundInput NextRound(bool contributes, bool closes, uint32_t divisor);
   double Divisor(int64_t items, int64_t active_ranks) const;
   Status FinishRound();
   Status FinishWindow(uint32_t divisor, bool stepping, ClosedWindow* report);
@@ -75,8 +76,10 @@ class Session {
   page::WindowRecord MakeRecord(const WindowCounts& counts, WindowKind kind) const;
   uint32_t IntendedReductions(uint32_t max_micro_steps) const;
   Status FailWindow(Status status);
+  PolicyRejection Vet(const SyncPolicy& policy) const;
+  void TakeUp(const SyncPolicy& policy);
 
-  SyncMode mode_in_force() const { return every_micro_step() ? SyncMode::kEveryMicroStep : o_.mode; }
+  SyncMode mode_in_force() const { return every_micro_step() ? SyncMode::kEveryMicroStep : mode_; }
   bool every_micro_step() const { return engine_.config().every_micro_step; }
 
   // What is known of the open window beyond the engine's counts.
@@ -97,6 +100,9 @@ class Session {
   };
 
   const SessionOptions o_;
+  SyncMode mode_;            // these three: as given, or as the policy in force has it
+  Enforcement enforcement_;
+  uint64_t bucket_bytes_;
   WindowEngine engine_;
   Reducer reducer_;
   std::unique_ptr<Member> member_;

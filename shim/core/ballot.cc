@@ -6,7 +6,7 @@ namespace gradgate {
 namespace {
 
 Ballot FromFields(std::span<const int64_t, Ballot::kFields> f) {
-  return {f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7], f[8], f[9], f[10], f[11], f[12], f[13]};
+  return {f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7], f[8], f[9], f[10], f[11], f[12], f[13], f[14], f[15]};
 }
 
 // Defined for every value: what comes from another rank may be anything.
@@ -17,7 +17,8 @@ int64_t Negative(int64_t value) { return static_cast<int64_t>(-static_cast<uint6
 std::string_view Ballot::FieldName(uint32_t field) {
   constexpr std::string_view kNames[kFields] = {"window", "round",   "mode",     "micro_steps", "contributes",
                                                 "closes", "divisor", "skipped",  "discard",     "out_of_data",
-                                                "sums",   "parity",  "headroom", "staged"};
+                                                "sums",   "parity",  "headroom", "staged",
+                                                "policy", "policy_hash"};
   return field < kFields ? kNames[field] : "unknown";
 }
 
@@ -41,7 +42,7 @@ BallotResult::BallotResult(std::span<const int64_t, Ballot::kWords> reduced) {
 std::string DescribeDifferences(std::span<const int64_t> all, uint32_t world_size) {
   std::string text;
   for (uint32_t field = 0; field < Ballot::kFields; ++field) {
-    if (field == Ballot::kHeadroomField) continue;
+    if (field == Ballot::kHeadroomField || field >= Ballot::kPolicyField) continue;
     std::map<int64_t, std::vector<uint32_t>> ranks_by_value;
     for (uint32_t rank = 0; rank < world_size; ++rank) ranks_by_value[all[rank * Ballot::kFields + field]].push_back(rank);
     if (ranks_by_value.size() < 2) continue;

@@ -36,14 +36,19 @@ struct Ballot {
   int64_t parity = 0;       // hash of what ranks should hold alike; 0: not sampled
   int64_t headroom = 0;     // bytes of memory left
   int64_t staged = 0;       // version of a change that waits for the agreement of all
+  // Of both; see policy_stage.h.
+  int64_t policy = 0;       // version of the policy that this rank would take up
+  int64_t policy_hash = 0;  // of its content
 
-  static constexpr uint32_t kFields = 14;
+  static constexpr uint32_t kFields = 16;
   static constexpr uint32_t kHeadroomField = 12;
+  static constexpr uint32_t kPolicyField = 14;
   static constexpr uint32_t kWords = 2 * kFields;
 
   std::array<int64_t, kFields> Fields() const {
     return {window,  round,   mode,        micro_steps, contributes, closes,   divisor,
-            skipped, discard, out_of_data, sums,        parity,      headroom, staged};
+            skipped, discard, out_of_data, sums,        parity,      headroom, staged,
+            policy,  policy_hash};
   }
   static std::string_view FieldName(uint32_t field);
 
@@ -78,7 +83,7 @@ class BallotResult {
 };
 
 // Says who differs: `all` holds every rank's fields, rank after rank. "micro_steps: ranks [0, 1, 3] have 4, ranks [2] have 3";
-// one clause for each field that differs, headroom apart, which always does; empty if none does. At most 16 ranks are listed in
+// one clause for each field that differs, but headroom and policies, which may at any time; empty if none does. At most 16 ranks are listed in
 // a group.
 std::string DescribeDifferences(std::span<const int64_t> all, uint32_t world_size);
 

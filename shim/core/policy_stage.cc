@@ -4,6 +4,14 @@
 
 namespace gradgate {
 
+bool KnownPolicy(const SyncPolicy& policy) {
+  const bool enforcement = policy.enforcement == Enforcement::kUnspecified || policy.enforcement == Enforcement::kAudit ||
+                           policy.enforcement == Enforcement::kEnforce;
+  const bool bucket = policy.bucket_bytes == 0 || (policy.bucket_bytes >= 4096 && policy.bucket_bytes <= uint64_t{1} << 40);
+  return policy.sync_mode <= SyncMode::kAuto && policy.wire_type <= WireType::kFp16 && policy.reshard <= Reshard::kWindow &&
+         enforcement && bucket;
+}
+
 bool PolicyStage::Offered(const SyncPolicy& policy) {
   const uint64_t known = std::max({in_force_.version, staged_.version, accepted_.version, unvetted_.version, rejected_version_});
   if (policy.version <= known) return false;

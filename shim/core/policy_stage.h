@@ -34,6 +34,9 @@ struct SyncPolicy {
   Enforcement enforcement = Enforcement::kUnspecified;
 };
 
+// Whether this shim knows every value of it; if not, no rank of this version can carry it out.
+bool KnownPolicy(const SyncPolicy& policy);
+
 class PolicyStage {
  public:
   // What a rank says in a ballot; zeros: it has nothing staged.
@@ -50,10 +53,10 @@ class PolicyStage {
   void Reject(PolicyRejection why);
 
   Ticket Vote();
-  // The ballot's result: minimum and maximum over all ranks.
+  // Its result: minimum and maximum over all ranks. One ballot at a time, read before the window that it belongs to is closed.
   void Read(Ticket min, Ticket max);
 
-  // The window has ended well and the next has not begun. True if a policy is in force now that was not.
+  // The window has ended and the next has not begun. True if a policy is in force now that was not.
   bool WindowClosed(uint64_t next_window, bool alone);
 
   const SyncPolicy& in_force() const { return in_force_; }
@@ -61,6 +64,8 @@ class PolicyStage {
   // version 0: none.
   const SyncPolicy& unvetted() const { return unvetted_; }
   const SyncPolicy& staged() const { return staged_; }
+  // Of what is accepted and not in force; 0: none.
+  uint64_t waiting_version() const { return accepted_.version != 0 ? accepted_.version : staged_.version; }
   uint64_t rejected_version() const { return rejected_version_; }
   PolicyRejection rejection() const { return rejection_; }
 

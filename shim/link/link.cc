@@ -233,6 +233,7 @@ bool Link::Handle(const void* bytes, size_t byte_count, int64_t now_ns) {
       welcomed_.store(true, std::memory_order_relaxed);
       return true;
     case link::Verdict::kPolicy:
+      if (in.policy.version > policy_.version) policy_ = in.policy;
       return true;
     case link::Verdict::kReject:
       OnReject(in.reject, now_ns);
@@ -244,6 +245,8 @@ bool Link::Handle(const void* bytes, size_t byte_count, int64_t now_ns) {
   Drop(now_ns + kSecondNs);
   return false;
 }
+
+link::PolicyFrame Link::TakePolicy() { return std::exchange(policy_, link::PolicyFrame{}); }
 
 void Link::OnReject(const link::RejectFrame& reject, int64_t now_ns) {
   constexpr uint32_t kFirst = static_cast<uint32_t>(Reason::kRejected);

@@ -50,6 +50,10 @@ class Link {
   // Due.
   void Poll(int64_t now_ns);
 
+  // A policy has come since the last TakePolicy, which gives the latest.
+  bool policy_waits() const { return policy_.version != 0; }
+  link::PolicyFrame TakePolicy();
+
   // Says goodbye and closes; the link does nothing ever after. Twice is fine.
   void Goodbye(bool failed);
 
@@ -81,6 +85,7 @@ class Link {
   int64_t last_try_ns_ = 0;
   uint32_t hellos_ = 0;
   uint32_t told_ = 0;  // bits by Reason
+  link::PolicyFrame policy_ = {};
   std::atomic<bool> welcomed_{false};
   ForkGuard guard_{&fd_, nullptr, 0};
 };

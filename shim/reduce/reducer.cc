@@ -39,17 +39,31 @@ Reducer::Reducer(const std::vector<GradientTensor>& tensors, uint64_t bucket_byt
     shapes_.push_back(
         {tensor.element_count, static_cast<uint32_t>(DTypeBytes(tensor.dtype)), static_cast<uint32_t>(tensor.dtype)});
   }
-  plan_ = PlanBuckets(shapes_, bucket_bytes);
-  buckets_.resize(plan_.buckets.size());
-  for (uint32_t i = 0; i < bucket_count(); ++i) {
-    buckets_[i].memory.reset(::operator new(this->bucket_bytes(i), kAlignment));
-    std::memset(buckets_[i].memory.get(), 0, this->bucket_bytes(i));
-  }
+  Plan(bucket_bytes);
   tensors_.resize(tensors.size());
   for (uint32_t i = 0; i < tensor_count(); ++i) {
     tensors_[i].view = tensors[i].gradient == nullptr;
     tensors_[i].gradient = tensors_[i].view ? InBucket(i) : tensors[i].gradient;
   }
+}
+
+void Reducer::Plan(uint64_t bucket_bytes) {
+  plan_ = PlanBuckets(shapes_, bucket_bytes);
+  buckets_.clear();
+  buckets_.resize(plan_.buckets.size());
+  for (uint32_t i = 0; i < bucket_count(); ++i) {
+    buckets_[i].memory.reset(::operator new(this->bucket_bytes(i), kAlignment));
+    std::memset(buckets_[i].memory.get(), 0, this->bucket_bytes(i));
+  }
+}
+
+bool Reducer::has_views() const {
+  return std::any_of(tensors_.begin(), tensors_.end(), [](const Tensor& tensor) { return tensor.view; });
+}
+
+void Reducer::Replan(uint64_t bucket_bytes) {
+  Plan(bucket_bytes);
+  ResetBuckets();
 }
 
 uint64_t Reducer::bucket_bytes(uint32_t bucket) const {

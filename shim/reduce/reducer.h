@@ -39,6 +39,12 @@ class Reducer {
   uint32_t bucket_tensors(uint32_t bucket) const { return static_cast<uint32_t>(plan_.buckets[bucket].tensors.size()); }
   void* gradient(uint32_t tensor) const { return tensors_[tensor].gradient; }
 
+  // Some gradient is a view of a bucket.
+  bool has_views() const;
+
+  // Lays the buckets out anew; between windows, and only where no gradient is a view.
+  void Replan(uint64_t bucket_bytes);
+
   // A new micro-step: no gradient is ready. `reducing`: its buckets will be launched.
   void Reset(bool reducing) {
     ++epoch_;
@@ -80,6 +86,7 @@ class Reducer {
     uint64_t marked_epoch = 0;
   };
 
+  void Plan(uint64_t bucket_bytes);
   void ResetBuckets();
   void* InBucket(uint32_t tensor) const;
   uint64_t TensorBytes(uint32_t tensor) const { return shapes_[tensor].element_count * shapes_[tensor].element_bytes; }

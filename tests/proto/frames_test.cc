@@ -42,6 +42,16 @@ std::string Layout() {
   out += GG_FIELD(GoodbyeFrame, header);
   out += GG_FIELD(GoodbyeFrame, failed);
   out += GG_FIELD(GoodbyeFrame, reserved);
+  out += Size("PolicyFrame", sizeof(PolicyFrame));
+  out += GG_FIELD(PolicyFrame, header);
+  out += GG_FIELD(PolicyFrame, version);
+  out += GG_FIELD(PolicyFrame, content_hash);
+  out += GG_FIELD(PolicyFrame, bucket_bytes);
+  out += GG_FIELD(PolicyFrame, sync_mode);
+  out += GG_FIELD(PolicyFrame, wire_type);
+  out += GG_FIELD(PolicyFrame, reshard);
+  out += GG_FIELD(PolicyFrame, enforcement);
+  out += GG_FIELD(PolicyFrame, reserved);
   return out;
 }
 
@@ -52,6 +62,7 @@ TEST(Frames, TypesAndReasonsKeepTheirWireValues) {
   EXPECT_EQ(static_cast<int>(FrameType::kWelcome), 2);
   EXPECT_EQ(static_cast<int>(FrameType::kReject), 3);
   EXPECT_EQ(static_cast<int>(FrameType::kGoodbye), 4);
+  EXPECT_EQ(static_cast<int>(FrameType::kPolicy), 5);
   EXPECT_EQ(static_cast<int>(RejectReason::kVersion), 1);
   EXPECT_EQ(static_cast<int>(RejectReason::kIdentity), 4);
 }
@@ -62,7 +73,8 @@ TEST(Frames, EveryTypeHasItsSizeAndUnknownOnesHaveNone) {
   EXPECT_EQ(FrameBytes(FrameType::kReject), sizeof(RejectFrame));
   EXPECT_EQ(FrameBytes(FrameType::kGoodbye), sizeof(GoodbyeFrame));
   EXPECT_EQ(FrameBytes(FrameType::kInvalid), 0u);
-  EXPECT_EQ(FrameBytes(static_cast<FrameType>(5)), 0u);
+  EXPECT_EQ(FrameBytes(FrameType::kPolicy), sizeof(PolicyFrame));
+  EXPECT_EQ(FrameBytes(static_cast<FrameType>(6)), 0u);
 }
 
 }  // namespace

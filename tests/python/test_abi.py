@@ -22,6 +22,7 @@ MIRRORS: dict[str, Any] = {
     "gg_verdict": _abi.Verdict,
     "gg_window_end": _abi.WindowEnd,
     "gg_window": _abi.Window,
+    "gg_policy": _abi.Policy,
     "gg_stats": _abi.Stats,
     "gg_collective_stats": _abi.CollectiveStats,
     "gg_role_stats": _abi.RoleStats,
@@ -105,7 +106,7 @@ class Abi(unittest.TestCase):
     def test_what_differs_is_named(self) -> None:
         for was, becomes, named in (
             ("GG_MODE_AUTO = 4", "GG_MODE_AUTO = 5", "GG_MODE_AUTO is 5, in Python 4"),
-            ("#define GG_ABI_MINOR 2", "#define GG_ABI_MINOR 3", "GG_ABI_MINOR is 3, in Python 2"),
+            ("#define GG_ABI_MINOR 3", "#define GG_ABI_MINOR 4", "GG_ABI_MINOR is 4, in Python 3"),
             ("GG_OUTCOME_UNKNOWN = 2", "GG_OUTCOME_UNKNOWN = 2, GG_OUTCOME_LOST = 3", "GG_OUTCOME_LOST is 3, in Python missing"),
             ("  int64_t parity; ", "  uint64_t parity; ", "gg_vote.parity is uint64_t"),
             ("  uint32_t skipped;     /*", "  uint32_t leftout;     /*", "gg_vote has"),
@@ -135,7 +136,7 @@ class Abi(unittest.TestCase):
         for version in (_abi.ABI_MAJOR << 16 | _abi.ABI_MINOR - 1, (_abi.ABI_MAJOR + 1) << 16 | _abi.ABI_MINOR):
             with self.assertRaises(ImportError) as raised:
                 _abi.check_abi(version, "x.so")
-            self.assertIn(f"x.so has ABI {version >> 16}.{version & 0xFFFF}, this package needs 1.2", str(raised.exception))
+            self.assertIn(f"x.so has ABI {version >> 16}.{version & 0xFFFF}, this package needs 1.3", str(raised.exception))
 
     def test_addresses_are_the_library_s(self) -> None:
         self.assertNotEqual(_abi.address("gg_ledger_collective_issued"), 0)

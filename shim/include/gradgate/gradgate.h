@@ -46,7 +46,7 @@ extern "C" {
 
 /* Same major: compatible. The library's minor must be at least the one compiled against. */
 #define GG_ABI_MAJOR 1
-#define GG_ABI_MINOR 2
+#define GG_ABI_MINOR 3
 
 /* GG_ABI_MAJOR << 16 | GG_ABI_MINOR of the library. Any thread; cannot fail. */
 GG_API uint32_t gg_abi_version(void);
@@ -282,9 +282,11 @@ typedef struct gg_window {
   uint32_t late;            /* 1: reduced in this call */
   uint32_t disagreed;       /* 1: ranks brought different numbers where equal ones were declared */
   int64_t item_count;       /* over all ranks; 0 unless GG_DIVIDE_ITEMS */
+  uint32_t policy_adopted;  /* 1: a policy is in force from the next window on; see gg_policy. Since 1.3 */
+  uint32_t policy_offered;  /* ledgers: 1: gg_ledger_policy_offered waits for an answer. Since 1.3 */
 } gg_window;
 #define GG_WINDOW_INIT \
-  { sizeof(gg_window), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(gg_window), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* The optimizer is about to step: call on all ranks before each step. Closes the window; gradients not reduced yet are reduced
  * now, late; a rank without data takes part with zeros. On GG_OK every gradient holds the same reduced values on all ranks; on
@@ -384,7 +386,33 @@ typedef struct gg_collective_stats {
 GG_API gg_status_t gg_collective_stats_get(gg_session* session, gg_group group, gg_op op, gg_collective_stats* out,
                                            gg_error* error);
 
-/* Number of buckets the tensors were laid out in. Any thread; 0 for NULL. */
+typedef uint32_t gg_wire;
+enum { GG_WIRE_AS_GIVEN = 0, GG_WIRE_GRADIENT = 1, GG_WIRE_BF16 = 2, GG_WIRE_FP16 = 3 };
+
+typedef uint32_t gg_reshard; /* parameters that a sharded wrapper gathers */
+enum { GG_RESHARD_AS_GIVEN = 0, GG_RESHARD_EVERY_MICRO_STEP = 1, GG_RESHARD_WINDOW = 2 };
+
+/* What a job is to do, as somebody set it through the daemon while it runs, adopted by all ranks at the same window or by none. A
+ * field that is 0: as given at creation. Since 1.3. */
+typedef struct gg_policy {
+  uint32_t struct_size;
+  gg_mode mode;
+  gg_wire wire;
+  gg_reshard reshard;
+  uint32_t enforcement; /* GG_ENFORCEMENT_AUDIT or GG_ENFORCEMENT_ENFORCE */
+  uint32_t reserved;
+  uint64_t bucket_bytes;
+  uint64_t version;        /* 0: none */
+  uint64_t adopted_window; /* the first under it */
+} gg_policy;
+#define GG_POLICY_INIT \
+  { sizeof(gg_policy), 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* The policy in force; the session carries it out by itself. It takes mode, bucket size (where no gradient is a view of a bucket)
+ * and enforcement. Loop thread; does not block. GG_INVALID_ARGUMENT: NULL. Since 1.3. */
+GG_API gg_status_t gg_policy_get(gg_session* session, gg_policy* out, gg_error* error);
+
+/* Number of buckets the tensors were laid out in; changes with the policy. Loop thread; 0 for NULL. */
 GG_API uint32_t gg_session_bucket_count(const gg_session* session);
 
 /* Ends the session: tells the daemon goodbye; an open window is discarded and counted as a warning. No collective.
@@ -445,7 +473,8 @@ GG_API gg_status_t gg_ledger_create(const gg_ledger_options* options, gg_ledger*
 typedef uint32_t gg_enforcement;
 enum { GG_ENFORCEMENT_OFF = 1, GG_ENFORCEMENT_AUDIT = 2, GG_ENFORCEMENT_ENFORCE = 3 };
 
-/* What GRADGATE was when the ledger was created, agreed by all ranks. Any thread; cannot fail; 0 for NULL. */
+/* What GRADGATE was when the ledger was created, agreed by all ranks, or what the policy in force has made of it since. Loop
+ * thread; cannot fail; 0 for NULL. */
 GG_API gg_enforcement gg_ledger_enforcement(const gg_ledger* ledger);
 
 /* Begins a micro-step: call before the forward. `last` is a GG_LAST_ constant; *closes is 1 if this micro-step ends its window.
@@ -590,6 +619,33 @@ GG_API gg_status_t gg_ledger_set_mode(gg_ledger* ledger, gg_mode mode, gg_error*
  * on all ranks. Loop thread; does not block. GG_FAILED_PRECONDITION: a window is open. GG_INVALID_ARGUMENT: windows are
  * declared. */
 GG_API gg_status_t gg_ledger_predict(gg_ledger* ledger, uint32_t micro_steps, gg_error* error);
+
+typedef uint32_t gg_rejection;
+enum {
+  GG_REJECTION_NONE = 0,
+  GG_REJECTION_NO_REPLICAS = 1,      /* window_replica without groups that shard and groups that replicate */
+  GG_REJECTION_NO_BUCKETS = 2,       /* no buckets whose size could be set while the job runs */
+  GG_REJECTION_HOOK_HELD = 3,        /* the trainer's own communication hook decides what travels */
+  GG_REJECTION_NO_WIRE_TYPE = 4,     /* this wire type does not exist here */
+  GG_REJECTION_NOTHING_GATHERED = 5, /* no parameters are gathered that could be kept */
+  GG_REJECTION_INVALID = 6,          /* values that are not valid, or not known to this library */
+  GG_REJECTION_LEFT_ALONE = 7,       /* gradgate is off, or leaves this job alone */
+  GG_REJECTION_FIXED = 8             /* this kind of attachment cannot change it while it runs */
+};
+
+/* The policy that waits for this rank's answer, after a gg_window with policy_offered; version 0: none. Loop thread; does not
+ * block. Since 1.3. */
+GG_API gg_status_t gg_ledger_policy_offered(gg_ledger* ledger, gg_policy* out, gg_error* error);
+
+/* Whether this rank can carry it out: GG_REJECTION_NONE lets every ballot from the next on vote for it, anything else is told to
+ * the daemon, and the job goes on as before. Once all ranks have voted for it in one ballot it is in force with the next window
+ * (gg_window.policy_adopted): the owner then does what it says, on all ranks alike, before that window begins; its enforcement the
+ * ledger takes up itself. Loop thread; does not block. GG_FAILED_PRECONDITION: `version` is not the one that waits.
+ * GG_INVALID_ARGUMENT: rejection. Since 1.3. */
+GG_API gg_status_t gg_ledger_policy_answer(gg_ledger* ledger, uint64_t version, gg_rejection rejection, gg_error* error);
+
+/* The policy in force; version 0: what was given at creation. Loop thread; does not block. Since 1.3. */
+GG_API gg_status_t gg_ledger_policy_get(gg_ledger* ledger, gg_policy* out, gg_error* error);
 
 /* Counts a warning and tells the first of each reason through `log`. Loop thread. GG_INVALID_ARGUMENT: NULL. */
 GG_API gg_status_t gg_ledger_warn(gg_ledger* ledger, const char* reason, const char* message, gg_error* error);

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-ABI_MAJOR, ABI_MINOR = 1, 2
+ABI_MAJOR, ABI_MINOR = 1, 3
 
 OK, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, RESOURCE_EXHAUSTED = 0, 3, 4, 5, 8
 FAILED_PRECONDITION, ABORTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 9, 10, 12, 13, 14
@@ -31,6 +31,10 @@ OP_SCATTER, OP_ALL_TO_ALL, OP_BARRIER, OP_SEND, OP_RECV = range(6, 11)
 ENFORCEMENT_OFF, ENFORCEMENT_AUDIT, ENFORCEMENT_ENFORCE = 1, 2, 3
 TRAFFIC_GRADIENT, TRAFFIC_OURS, TRAFFIC_OTHER = range(3)
 OUTCOME_OK, OUTCOME_FAILED, OUTCOME_UNKNOWN = range(3)
+REJECTION_NONE, REJECTION_NO_REPLICAS, REJECTION_NO_BUCKETS, REJECTION_HOOK_HELD, REJECTION_NO_WIRE_TYPE = range(5)
+REJECTION_NOTHING_GATHERED, REJECTION_INVALID, REJECTION_LEFT_ALONE, REJECTION_FIXED = range(5, 9)
+WIRE_AS_GIVEN, WIRE_GRADIENT, WIRE_BF16, WIRE_FP16 = range(4)
+RESHARD_AS_GIVEN, RESHARD_EVERY_MICRO_STEP, RESHARD_WINDOW = range(3)
 HEADROOM_UNKNOWN = 2**63 - 1
 VOTE_CAPACITY = 64
 
@@ -117,6 +121,14 @@ class Window(Struct):
         ("window_index", c_uint64),
         *[(name, c_uint32) for name in ("micro_steps", "min_micro_steps", "max_micro_steps", "active_ranks", "late", "disagreed")],
         ("item_count", c_int64),
+        *[(name, c_uint32) for name in ("policy_adopted", "policy_offered")],
+    ]
+
+
+class Policy(Struct):
+    _fields_ = [
+        *[(name, c_uint32) for name in ("struct_size", "mode", "wire", "reshard", "enforcement", "reserved")],
+        *[(name, c_uint64) for name in ("bucket_bytes", "version", "adopted_window")],
     ]
 
 
@@ -182,6 +194,9 @@ PROMPT: dict[str, tuple[Any, list[Any]]] = {
     "gg_ledger_window_close": (c_int32, [_LEDGER, POINTER(WindowEnd), POINTER(Window), _ERROR]),
     "gg_ledger_set_mode": (c_int32, [_LEDGER, c_uint32, _ERROR]),
     "gg_ledger_predict": (c_int32, [_LEDGER, c_uint32, _ERROR]),
+    "gg_ledger_policy_offered": (c_int32, [_LEDGER, POINTER(Policy), _ERROR]),
+    "gg_ledger_policy_answer": (c_int32, [_LEDGER, c_uint64, c_uint32, _ERROR]),
+    "gg_ledger_policy_get": (c_int32, [_LEDGER, POINTER(Policy), _ERROR]),
     "gg_ledger_warn": (c_int32, [_LEDGER, c_char_p, c_char_p, _ERROR]),
     "gg_ledger_declare_extra": (c_int32, [_LEDGER, c_uint32, c_uint32, _ERROR]),
     "gg_ledger_collective_issued": (c_int64, [_LEDGER, c_uint32, c_uint32, c_uint32, c_uint64, c_uint32]),

@@ -35,6 +35,7 @@ class AcceleratorSync(Sync):
         self._told = False  # by accumulate(), that a micro-step is open
         vars(accelerator)["accumulate"] = self._accumulating(accelerator.accumulate)
         self._restore.callback(vars(accelerator).pop, "accumulate", None)
+        self._job.enforcement_fixed = True
         if self._job.enforcing:
             self._restore.enter_context(own_contexts_replaced(accelerator))
         for flags in (vars(adapter.module) for adapter in self._job.adapters if adapter.kind == "ddp"):

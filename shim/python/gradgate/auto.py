@@ -95,6 +95,20 @@ class Ladder:
         return True
 
 
+class Fixed:
+    """One rung for good: a policy's."""
+
+    def __init__(self, mode: str, keep: bool) -> None:
+        self.mode = mode
+        self.keep = keep
+
+    def headroom_bytes(self, _window: int, /) -> int:
+        return UNKNOWN
+
+    def climb(self, _window: int, _min_headroom_bytes: int, /) -> bool:
+        return False
+
+
 def ladder(adapters: list[Adapter], options: Options, notes: list[tuple[str, str]]) -> Ladder:
     """The rungs for these wrappers under these options; notes gets what has no effect."""
     mode, keep = options.mode, bool(options.keep_params)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import auto, parity, statistics
+from . import auto, parity, policy, statistics
 from .adapters.base import Plan, Role
 from .ledger import GradgateError, Refused
 from .prediction import Prediction
@@ -41,6 +41,7 @@ class Job:
     models: Sequence[torch.nn.Module] = ()
     windows_before = 0  # of the runs that this one goes on with
     left_alone: bool = False  # its wrappers do as the script has it, and are counted
+    enforcement_fixed: bool = False  # what drives the loop has been arranged for enforcing, or for not, at start
 
     def __init__(
         self, options: Options, adapters: list[Adapter], optimizers: list[torch.optim.Optimizer], tap: Tap, notes: list[tuple[str, str]]
@@ -65,6 +66,7 @@ class Job:
         self._closed = False
         self._final: dict[str, Any] | None = None
         self.ladder: auto.Rungs = auto.ladder(adapters, options, self._notes)
+        self.given_ladder = self.ladder  # as the options have it
         self.mode = self.ladder.mode
         self._keep = self.ladder.keep
         self._sizes_final = False
@@ -103,13 +105,9 @@ class Job:
     def settle_options(self) -> None:
         """With the ledger there: applies what has an effect, and tells what has none."""
         self.enforcement = ENFORCEMENTS[self.ledger.enforcement]
-        self.enforcing = self.enforcement == "enforce" and not self.left_alone
-        alone = all(adapter.kind == "plain" for adapter in self.adapters)  # then nobody else reduces
-        self.driven = self.adapters if self.enforcing or alone else []
-        if not self.enforcing:
-            self.mode = "every_micro_step"
-        members = [a.parameters() for a in self.driven if a.flag_read == "forward"]
-        self.probes = [p for held in members for p in (*held[:2], *held[-2:])]
+        self.started_enforcing = self.enforcement == "enforce" and not self.left_alone
+        self.driven: list[Adapter] = []
+        self._enforce(self.started_enforcing)
         for reason, text in self._notes:
             self.ledger.warn(reason, text)
         for adapter in self.adapters:
@@ -122,6 +120,24 @@ class Job:
             if self.driven:
                 adapter.configure(keep_params=self.ladder.keep, **given)
         self._check_gloo()
+
+    def _enforce(self, enforcing: bool) -> None:
+        """Sets which wrappers are driven. Once they are they stay so, and reduce in every micro-step where nothing is enforced."""
+        self.enforcing = enforcing
+        alone = all(adapter.kind == "plain" for adapter in self.adapters)  # then nobody else reduces
+        if enforcing or alone:
+            self.driven = self.adapters
+        if not enforcing:
+            self.mode = "every_micro_step"
+        members = [a.parameters() for a in self.driven if a.flag_read == "forward"]
+        self.probes = [p for held in members for p in (*held[:2], *held[-2:])]
+
+    def drive(self, enforcing: bool) -> None:
+        """Between windows of a running job: enforces from here on, or counts alone."""
+        self._enforce(enforcing)
+        if self.window is not None and self.window.adapters is not self.driven:
+            self.window.adapters = self.driven
+            self.micro_step.drive()
 
     def _check_gloo(self) -> None:
         from .adapters import fsdp_gloo  # noqa: PLC0415 - torch builds differ in what they have
@@ -162,7 +178,7 @@ class Job:
             return
         fresh = self.window is None or not self.window.micro_steps
         if fresh and (self.mode != self.ladder.mode or self._keep != self.ladder.keep):
-            self._take_rung()
+            self.take_rung()
         plan = _OPEN_PLANS[self.mode]
         for adapter in self.adapters:
             if adapter.overridden:
@@ -188,9 +204,15 @@ class Job:
         self._sizes_final = all(final for _, final in told)
         self.tap.gradient_sizes(self.ledger, frozenset().union(*known) if len(known) == len(told) else None)
 
-    def _take_rung(self) -> None:
+    def sizes_changed(self) -> None:
+        self._sizes_final = False
+
+    def take_rung(self) -> None:
+        """Between windows."""
+        self.ledger.set_mode(self.ladder.mode)
+        if not self.enforcing:
+            return
         self.mode, self._keep = self.ladder.mode, self.ladder.keep
-        self.ledger.set_mode(self.mode)
         for adapter in self.adapters:
             adapter.configure(bucket_mb=None, wire=None, keep_params=self._keep)
 
@@ -249,6 +271,14 @@ class Job:
         """The window has been published; the next has not begun."""
         if self.prediction is not None and self.prediction.ended(verdict):
             self.ledger.predict(self.prediction.micro_steps)
+
+    def policy_news(self, adopted: bool, offered: bool) -> None:
+        """The window has been published; the next has not begun."""
+        if adopted:
+            policy.take_up(self, self.ledger.policy())
+        if offered:
+            waiting = self.ledger.policy_offered()
+            self.ledger.policy_answer(waiting.version, policy.vet(self, waiting))
 
     def at_exit(self) -> None:
         """A process that ends well without close() is not one that was lost; one that ends by an exception is."""

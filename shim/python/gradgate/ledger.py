@@ -148,6 +148,22 @@ class Ledger(Counts):
     def set_mode(self, mode: str) -> None:
         self._check(self._c.gg_ledger_set_mode(self.handle, MODES[mode], self._error_at))
 
+    def policy(self) -> _abi.Policy:
+        """The one in force; version 0: none was adopted."""
+        out = _abi.Policy()
+        self._check(self._c.gg_ledger_policy_get(self.handle, out, self._error_at))
+        return out
+
+    def policy_offered(self) -> _abi.Policy:
+        """What waits for policy_answer; version 0: nothing."""
+        out = _abi.Policy()
+        self._check(self._c.gg_ledger_policy_offered(self.handle, out, self._error_at))
+        return out
+
+    def policy_answer(self, version: int, rejection: int) -> None:
+        """REJECTION_NONE: this rank votes for it from the next ballot on."""
+        self._check(self._c.gg_ledger_policy_answer(self.handle, version, rejection, self._error_at))
+
     def predict(self, micro_steps: int) -> None:
         """The next window will likely have as many; 0: not known. See gg_ledger_predict."""
         self._check(self._c.gg_ledger_predict(self.handle, micro_steps, self._error_at))

@@ -65,6 +65,7 @@ class SyncCallback(Fit, Callback):
         accumulate = "observe" if self._declared is None else self._declared
         self.sync = attachment.attach(strategy.model, list(strategy._lightning_optimizers), accumulate=accumulate, **self._options)
         self._steps = Steps(self.sync, divisor=self._declared or 0 if self._rescale_partial and not self._manual else 0)
+        self.sync._job.enforcement_fixed = True
         if self.sync._job.enforcing:  # Lightning's own no_sync would be a second hand on the same flags
             strategy.block_backward_sync = contextlib.nullcontext
             self._restore.callback(strategy.__dict__.pop, "block_backward_sync", None)

@@ -38,11 +38,18 @@ class MicroStep:
         self._window = window
         self._begin = window.begin
         self._end = window.end
-        self._arms: tuple[Callable[[Plan], None], ...] = tuple(adapter.arm for adapter in window.adapters)
-        self._disarms = tuple(window.job.disarm(adapter) for adapter in window.adapters)
+        self._arms: tuple[Callable[[Plan], None], ...]
+        self._disarms: tuple[Callable[[], None], ...]
+        self.drive()
         self.open_plan = Plan.ACCUMULATE
         self.last = BY_COUNT
         self.items: int | None = None
+
+    def drive(self) -> None:
+        """The window's wrappers are others from here on."""
+        window = self._window
+        self._arms = tuple(adapter.arm for adapter in window.adapters)
+        self._disarms = tuple(window.job.disarm(adapter) for adapter in window.adapters)
 
     def yield_to_script(self) -> None:
         """From here on a wrapper that the script keeps from reducing is left so, where the plan is to reduce."""

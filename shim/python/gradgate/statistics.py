@@ -18,7 +18,7 @@ def collect(job: Job) -> dict[str, Any]:
     windows_discarded, micro_steps, micro_steps_skipped, steps, items, ballots, overrides, refused (calls), warnings
     reductions, reductions_intended, suppressed, late     sums over roles; by role under "roles"
     collectives {operation: n}, gradient_collectives, ours {operation: n}, bytes (of gradients)
-    mode, enforcement, linked, tap {native, seeing}, unseen (what cannot be counted), told {reason: count}
+    mode, policy (version in force), enforcement, linked, tap {native, seeing}, unseen (what cannot be counted), told {reason: count}
     """
     job.tap.poll()
     ledger = job.ledger
@@ -76,6 +76,7 @@ def collect(job: Job) -> dict[str, Any]:
         "wait_ns": stats.wait_ns,
         "micro_step_ns": stats.micro_step_ns,
         "window_ns": stats.window_ns,
+        "policy": ledger.policy().version,
         "mode": job.mode,
         "enforcement": job.enforcement,
         "linked": bool(stats.linked),

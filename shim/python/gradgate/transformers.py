@@ -51,6 +51,7 @@ class SyncCallback(Fit, TrainerCallback):  # type: ignore[misc]
 
         for root in roots(self.sync, models):
             self._restore.callback(root.register_forward_pre_hook(forward, prepend=True).remove)
+        self.sync._job.enforcement_fixed = True
         if self.sync._job.enforcing:
             self._restore.enter_context(own_contexts_replaced(accelerator))
 

@@ -229,7 +229,7 @@ class Window:
         verdict = self.verdict
         if not (stepped or self.discarded or self.scaler_decided) and self.job.optimizers:
             self.ledger.warn("unstepped", f"window {self.ledger.window_index} was reduced, and no optimizer stepped on it")
-        self.ledger.window_close(
+        closed = self.ledger.window_close(
             stepped=stepped,
             discarded=self.discarded,
             min_micro_steps=verdict.min_micro_steps,
@@ -245,6 +245,8 @@ class Window:
         self.mended_by = ""
         self._reset()
         self.job.ended(verdict)
+        if closed.policy_adopted or closed.policy_offered:
+            self.job.policy_news(bool(closed.policy_adopted), bool(closed.policy_offered))
 
     # --- around the step -------------------------------------------------------------------------------------------------
 

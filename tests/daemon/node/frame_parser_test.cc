@@ -86,7 +86,7 @@ TEST(FrameParser, BadMagicIsRefused) {
 TEST(FrameParser, AnotherMajorIsRefused) {
   link::HelloFrame hello = MakeHello();
   hello.header.major = link::kMajor + 1;
-  ExpectRejected(hello, Rejection::kFrameVersion, "frame version 2.0");
+  ExpectRejected(hello, Rejection::kFrameVersion, "frame version 2.1");
 }
 
 TEST(FrameParser, UnknownTypeIsRefused) {

@@ -48,7 +48,7 @@ TEST(PageHeader, BadMagic) {
 TEST(PageHeader, BadMajor) {
   FakePage fake({});
   fake.page().header.major = 2;
-  ExpectRejected(CheckPageHeader(fake.page()), Rejection::kPageVersion, "version 2.0");
+  ExpectRejected(CheckPageHeader(fake.page()), Rejection::kPageVersion, "version 2.1");
 }
 
 TEST(PageHeader, BadHash) {

@@ -14,7 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "daemon/node/clock.h"
+#include "daemon/policy/policy_desk.h"
 #include "daemon/rpc/server.h"
+#include "daemon/store/memory_store.h"
 #include "gmock/gmock.h"
 #include "gradgate/v1/stats.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
@@ -43,6 +45,8 @@ class Daemons : public ::testing::Test {
     std::string name;
     std::string socket;
     std::unique_ptr<Registry> registry;
+    MemoryStore policies;
+    std::unique_ptr<PolicyDesk> desk;
     std::unique_ptr<RpcServer> server;
     std::unique_ptr<v1::SyncStatsService::Stub> stub;
   };
@@ -71,7 +75,8 @@ class Daemons : public ::testing::Test {
     options.store = store;
     options.node_name = daemon.name;
     options.version = "1.2.3";
-    auto server = RpcServer::Start(options, daemon.registry.get());
+    daemon.desk = std::make_unique<PolicyDesk>(&daemon.policies, &clock_, daemon.name);
+    auto server = RpcServer::Start(options, daemon.registry.get(), daemon.desk.get());
     EXPECT_TRUE(server.ok()) << server.status();
     daemon.server = *std::move(server);
     daemon.stub =

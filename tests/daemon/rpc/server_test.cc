@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "daemon/node/clock.h"
+#include "daemon/store/memory_store.h"
 #include "gmock/gmock.h"
 #include "gradgate/v1/stats.grpc.pb.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -39,7 +40,7 @@ class ServerTest : public ::testing::Test {
 
   void Start(RpcOptions options = {}) {
     options.socket_path = path();
-    auto server = RpcServer::Start(options, &registry_);
+    auto server = RpcServer::Start(options, &registry_, &desk_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     channel_ = grpc::CreateChannel("unix:" + path(), grpc::InsecureChannelCredentials());
@@ -76,6 +77,8 @@ class ServerTest : public ::testing::Test {
   std::string directory_;
   SystemClock clock_;
   Registry registry_{RegistryOptions{.window_history = 4}, &clock_};
+  MemoryStore store_;
+  PolicyDesk desk_{&store_, &clock_, "node"};
   std::unique_ptr<RpcServer> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::SyncStatsService::Stub> stub_;
@@ -231,7 +234,7 @@ TEST_F(ServerTest, ShutDownEndsStreamsAndRemovesTheSocket) {
 
 TEST_F(ServerTest, StaleSocketIsReplacedAndALiveOneIsNot) {
   Start();
-  const auto second = RpcServer::Start({.socket_path = path()}, &registry_);
+  const auto second = RpcServer::Start({.socket_path = path()}, &registry_, &desk_);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
   grpc::ClientContext context;
   SetDeadline(context);
@@ -242,7 +245,7 @@ TEST_F(ServerTest, StaleSocketIsReplacedAndALiveOneIsNot) {
 TEST_F(ServerTest, ShutDownLeavesTheSocketOfAYoungerOne) {
   Start();
   ASSERT_EQ(unlink(path().c_str()), 0);  // somebody cleaned up the directory of a living daemon
-  auto younger = RpcServer::Start({.socket_path = path()}, &registry_);
+  auto younger = RpcServer::Start({.socket_path = path()}, &registry_, &desk_);
   ASSERT_TRUE(younger.ok()) << younger.status();
   server_->ShutDown(absl::ZeroDuration());
   EXPECT_EQ(access(path().c_str(), F_OK), 0);
@@ -262,7 +265,7 @@ TEST_F(ServerTest, TcpOnLoopbackWithAnyPort) {
 }
 
 TEST_F(ServerTest, TcpBeyondLoopbackNeedsTls) {
-  const auto server = RpcServer::Start({.socket_path = path(), .tcp_listen = "0.0.0.0:0"}, &registry_);
+  const auto server = RpcServer::Start({.socket_path = path(), .tcp_listen = "0.0.0.0:0"}, &registry_, &desk_);
   EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(server.status().message()), HasSubstr("--tls_cert"));
 }
@@ -321,7 +324,7 @@ TEST_F(TlsTest, KeyThatIsNoneIsAnError) {
   if (!made_) return;
   const RpcOptions options{
       .socket_path = path(), .tcp_listen = "0.0.0.0:0", .tls = {File("server.crt"), File("ext"), File("ca.crt")}};
-  const auto server = RpcServer::Start(options, &registry_);
+  const auto server = RpcServer::Start(options, &registry_, &desk_);
   EXPECT_EQ(server.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(server.status().message()), HasSubstr("the certificates do not fit"));
 }

@@ -28,7 +28,7 @@ static_assert(sizeof(gg_gloo_options) == 48 && offsetof(gg_gloo_options, deadlin
 static_assert(sizeof(gg_tensor) == 32 && offsetof(gg_tensor, dtype) == 24);
 static_assert(sizeof(gg_session_options) == 120 && offsetof(gg_session_options, log_user) == 112);
 static_assert(sizeof(gg_micro_step) == 16 && offsetof(gg_micro_step, item_count) == 8);
-static_assert(sizeof(gg_window) == 48 && offsetof(gg_window, item_count) == 40);
+static_assert(sizeof(gg_window) == 56 && offsetof(gg_window, item_count) == 40 && offsetof(gg_window, policy_offered) == 52);
 static_assert(sizeof(gg_stats) == 224 && offsetof(gg_stats, window_ns) == 184);
 static_assert(sizeof(gg_collective_stats) == 112 && offsetof(gg_collective_stats, duration_ns) == 104);
 

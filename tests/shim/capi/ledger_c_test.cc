@@ -24,6 +24,7 @@ static_assert(sizeof(gg_ledger_options) == 112 && offsetof(gg_ledger_options, lo
 static_assert(sizeof(gg_place) == 24 && offsetof(gg_place, mode) == 20);
 static_assert(sizeof(gg_vote) == 56 && offsetof(gg_vote, staged) == 48);
 static_assert(sizeof(gg_verdict) == 88 && offsetof(gg_verdict, staged) == 80);
+static_assert(sizeof(gg_policy) == 48 && offsetof(gg_policy, adopted_window) == 40);
 static_assert(sizeof(gg_window_end) == 64 && offsetof(gg_window_end, wait_ns) == 56);
 static_assert(sizeof(gg_role_stats) == 48 && offsetof(gg_role_stats, declared_extra) == 40);
 
@@ -104,8 +105,8 @@ TEST(LedgerC, NullIsRefused) {
                                    gg_ledger_micro_step_abandon(nullptr, &error),
                                    gg_ledger_place(nullptr, &place, &error),
                                    gg_ledger_vote(nullptr, &vote, words, 64, &number, &error),
-                                   gg_ledger_verdict(nullptr, words, 28, &verdict, &error),
-                                   gg_ledger_describe(nullptr, words, 14, text, sizeof(text), &error),
+                                   gg_ledger_verdict(nullptr, words, 32, &verdict, &error),
+                                   gg_ledger_describe(nullptr, words, 16, text, sizeof(text), &error),
                                    gg_ledger_arrived(nullptr, &error),
                                    gg_ledger_missing(nullptr, text, sizeof(text), &error),
                                    gg_ledger_fail(nullptr, "x", &error),
@@ -228,13 +229,13 @@ TEST(LedgerC, AnOlderCallersStructsAreFilledAsFarAsTheyGo) {
 TEST(LedgerC, WordsThatNoRankMeansAreReadAsTheNearestThatOneCould) {
   gg_ledger* ledger = Create(Alone());
   gg_error error{};
-  int64_t words[28];
+  int64_t words[32];
   std::fill(std::begin(words), std::end(words), INT64_MIN);
   gg_verdict verdict = GG_VERDICT_INIT;
-  ASSERT_EQ(gg_ledger_verdict(ledger, words, 28, &verdict, &error), GG_OK);
+  ASSERT_EQ(gg_ledger_verdict(ledger, words, 32, &verdict, &error), GG_OK);
   EXPECT_EQ(verdict.max_micro_steps, 0u);
   std::fill(std::begin(words), std::end(words), INT64_MAX);
-  ASSERT_EQ(gg_ledger_verdict(ledger, words, 28, &verdict, &error), GG_OK);
+  ASSERT_EQ(gg_ledger_verdict(ledger, words, 32, &verdict, &error), GG_OK);
   EXPECT_EQ(verdict.max_micro_steps, UINT32_MAX);
   EXPECT_EQ(verdict.min_micro_steps, 0u);
   EXPECT_EQ(verdict.differs, 1u);
@@ -322,9 +323,9 @@ TEST(LedgerC, EnvironmentIsReadAsBySessions) {
 
 TEST(LedgerC, TextIsCutAtACharacter) {
   gg_ledger* ledger = Create(Alone());
-  int64_t row[14] = {};
+  int64_t row[16] = {};
   char text[5] = "xxxx";
-  ASSERT_EQ(gg_ledger_describe(ledger, row, 14, text, sizeof(text), nullptr), GG_OK);
+  ASSERT_EQ(gg_ledger_describe(ledger, row, 16, text, sizeof(text), nullptr), GG_OK);
   EXPECT_STREQ(text, "") << "one rank never differs";
   gg_ledger_destroy(ledger);
 }

@@ -73,7 +73,7 @@ TEST(SessionFailure, OtherVersionIsNamed) {
   rank0.join();
   EXPECT_EQ(created.code(), Code::kAborted);
   EXPECT_THAT(created.message(), HasSubstr("rank 1 has gradgate=0.0.1 where rank 0 has "));
-  EXPECT_THAT(created.message(), HasSubstr("protocol=0 where rank 0 has 1"));
+  EXPECT_THAT(created.message(), HasSubstr("protocol=0 where rank 0 has 2"));
 }
 
 TEST(SessionFailure, PeerThatNeverComesIsNamedWithinTheDeadline) {

@@ -108,7 +108,7 @@ TEST(Ballot, EveryFieldHasAnOwnNameAndPlace) {
   int64_t value = 1;
   for (int64_t* field : {&ballot.window, &ballot.round, &ballot.mode, &ballot.micro_steps, &ballot.contributes, &ballot.closes,
                          &ballot.divisor, &ballot.skipped, &ballot.discard, &ballot.out_of_data, &ballot.sums, &ballot.parity,
-                         &ballot.headroom, &ballot.staged}) {
+                         &ballot.headroom, &ballot.staged, &ballot.policy, &ballot.policy_hash}) {
     *field = value++;
   }
   const Ballot read = Reduce({ballot}).min();

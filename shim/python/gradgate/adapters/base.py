@@ -89,6 +89,15 @@ class Adapter:
     def configure(self, *, bucket_mb: float | None, wire: str | None, keep_params: bool) -> None:
         """Applies the options that have an effect; before the first forward. May be called again with another keep_params."""
 
+    def cannot_recast(self) -> NoEffect | None:
+        """Why the bucket size of this wrapper cannot change while the job runs."""
+        return NoEffect("no_buckets", f"{self.kind}: this wrapper has no buckets whose size could be set")
+
+    def recast(self, bucket_mb: float | None, wire: str | None) -> bool:
+        """Between windows, on all ranks alike, where cannot_recast is None: bucket size and wire type from here on; None: as it was
+        wrapped, and the gradients' own type. Whether the buckets changed."""
+        raise NotImplementedError
+
     def arm(self, plan: Plan) -> None:
         """Called before each forward. Saves the wrapper's former flags when they are first changed; cheap when nothing changes."""
         raise NotImplementedError

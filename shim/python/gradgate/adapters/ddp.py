@@ -39,6 +39,7 @@ class Ddp(Adapter):
         self._earlier: ddp_state.Earlier | None = None
         self._wire: Wire | None = _wires.get(ddp)
         self._buckets: int | None = None
+        self._wrapped_bytes: int | None = None
         self._members: list[torch.nn.Parameter] | None = None
 
     def _set_flag(self, flags: dict[str, Any], name: str, reducing: bool) -> None:
@@ -93,6 +94,25 @@ class Ddp(Adapter):
             self._register_hook(self._wire)
             _wires[self.module] = self._wire
         self._wire.wire = chosen
+
+    def cannot_recast(self) -> NoEffect | None:
+        ddp = self._reducing_ddp()
+        if ddp is None:
+            return super().cannot_recast()
+        if ddp.static_graph:  # what it has learned in its first micro-step would be lost
+            return NoEffect("static_graph", f"{self.kind}: the buckets of a static graph are fixed with its first reduction")
+        return None
+
+    def recast(self, bucket_mb: float | None, wire: str | None) -> bool:
+        ddp = self._reducing_ddp()
+        present = int(ddp.bucket_bytes_cap)
+        if self._wrapped_bytes is None:
+            self._wrapped_bytes = present
+        wanted = self._wrapped_bytes if bucket_mb is None else ddp_options.bucket_bytes(bucket_mb)
+        self.configure(bucket_mb=wanted / 2**20 if wanted != present else None, wire=wire, keep_params=False)
+        if wire is None and self._wire is not None:
+            self._wire.wire = None
+        return wanted != present
 
     def _set_bucket_bytes(self, size: int) -> None:
         ddp_state.rebuild_reducer(self._ddp, size)

@@ -92,6 +92,16 @@ class Plain(Adapter):
             self._bucket_bytes = bucket_bytes(bucket_mb)
         self._reducer.configure(self._bucket_bytes, self._wire)
 
+    def cannot_recast(self) -> NoEffect | None:
+        return None
+
+    def recast(self, bucket_mb: float | None, wire: str | None) -> bool:
+        former, self._wire = self._bucket_bytes, wire
+        self._bucket_bytes = bucket_bytes(25 if bucket_mb is None else bucket_mb)
+        if self._reducer is not None:
+            self._reducer.configure(self._bucket_bytes, self._wire)
+        return self._bucket_bytes != former
+
     def expected(self) -> dict[tuple[Role, str], int] | None:
         """With the map, and what was sent twice in the last reduction."""
         if self._reducer is None:

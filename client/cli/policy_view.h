@@ -1,0 +1,21 @@
+// What `gradgatectl policy` shows. Pure functions of an answer and the present time; any thread.
+
+#ifndef GRADGATE_CLIENT_CLI_POLICY_VIEW_H_
+#define GRADGATE_CLIENT_CLI_POLICY_VIEW_H_
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "gradgate/v1/policy.pb.h"
+
+namespace gradgate::cli {
+
+// The policy, how far it is and why, and where each rank is with it.
+std::string PolicyView(const v1::PolicyStatus& status, absl::Time now);
+
+// One line: "version 7: staged; every rank has it, the next ballot of the job decides".
+std::string PolicyLine(const v1::PolicyStatus& status);
+
+}  // namespace gradgate::cli
+
+#endif  // GRADGATE_CLIENT_CLI_POLICY_VIEW_H_

@@ -1,0 +1,74 @@
+#include "client/policy_client.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/watch_stream.h"
+
+namespace gradgate::client {
+namespace {
+
+using Stub = v1::PolicyService::Stub;
+using Stream = WatchStream<v1::WatchPolicyResponse>;
+
+}  // namespace
+
+PolicyClient::PolicyClient(std::shared_ptr<const Connection> connection)
+    : connection_(std::move(connection)), stub_(v1::PolicyService::NewStub(connection_->channel())) {}
+
+absl::StatusOr<v1::GetPolicyResponse> PolicyClient::Get(const v1::GetPolicyRequest& request) const {
+  if (absl::Status status = Connection::CheckJob(request.job()); !status.ok()) return status;
+  v1::GetPolicyResponse response;
+  const grpc::Status status = Connection::Call(*stub_, &Stub::GetPolicy, request, connection_->Deadline(), &response);
+  if (!status.ok()) return connection_->ExplainedForJob(status, request.job());
+  return response;
+}
+
+absl::StatusOr<v1::SetPolicyResponse> PolicyClient::Set(const v1::SetPolicyRequest& request) const {
+  if (absl::Status status = Connection::CheckJob(request.job()); !status.ok()) return status;
+  v1::SetPolicyResponse response;
+  const grpc::Status status = Connection::Call(*stub_, &Stub::SetPolicy, request, connection_->Deadline(), &response);
+  if (!status.ok()) return connection_->ExplainedForJob(status, request.job());
+  return response;
+}
+
+absl::Status PolicyClient::Watch(absl::string_view job, absl::Duration limit, Cancellation* cancel,
+                                 absl::FunctionRef<bool(const v1::PolicyStatus&)> on_status) const {
+  if (absl::Status status = Connection::CheckJob(job); !status.ok()) return status;
+  v1::WatchPolicyRequest request;
+  request.set_job(std::string(job));
+  const absl::Time end = absl::Now() + limit;
+  Stream stream([&](auto* context, auto* queue) { return stub_->PrepareAsyncWatchPolicy(context, request, queue); }, end);
+  const Cancellation::Scope scope(cancel, &stream.context());
+  const auto failed = [&](absl::Status status) -> absl::Status {
+    if (cancel != nullptr && cancel->cancelled()) return absl::CancelledError(absl::StrCat("watch of job \"", job, "\" was cancelled"));
+    if (absl::Now() < end) return status;
+    return absl::DeadlineExceededError(
+        absl::StrCat("watch of job \"", job, "\" reached its limit of ", absl::FormatDuration(limit)));
+  };
+  v1::WatchPolicyResponse message;
+  for (;;) {
+    switch (stream.Next(connection_->Deadline(), &message)) {
+      case Stream::Event::kMessage:
+        if (!on_status(message.status())) return absl::OkStatus();
+        break;
+      case Stream::Event::kIdle: {
+        // Nothing has to change for long; that the daemon lives is asked instead.
+        v1::GetPolicyRequest probe;
+        probe.set_job(request.job());
+        probe.set_scope(v1::SCOPE_NODE);
+        v1::GetPolicyResponse ignored;
+        const grpc::Status alive =
+            Connection::Call(*stub_, &Stub::GetPolicy, probe, connection_->Deadline(), &ignored, cancel);
+        if (!alive.ok() && alive.error_code() != grpc::StatusCode::NOT_FOUND) return failed(connection_->Explained(alive));
+        break;
+      }
+      case Stream::Event::kEnd:
+        if (!stream.status().ok()) return failed(connection_->ExplainedForJob(stream.status(), job));
+        return absl::OkStatus();
+    }
+  }
+}
+
+}  // namespace gradgate::client

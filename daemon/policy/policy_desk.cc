@@ -1,0 +1,124 @@
+#include "daemon/policy/policy_desk.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/policy/policy_content.h"
+
+namespace gradgate {
+namespace {
+
+constexpr char kPrefix[] = "policies/";
+constexpr size_t kMaxNameBytes = 128;
+
+// Job names are anything printable; hexadecimal digits are safe in any store.
+std::string KeyOf(const JobKey& job) {
+  return absl::StrCat(kPrefix, job.user_id, "/", absl::BytesToHexString(job.job_name), "/", job.run_id, "/", job.attempt);
+}
+
+bool Sound(const store::v1::StoredPolicy& stored) {
+  return CheckPolicy(stored.policy()).ok() && CheckPolicy(stored.former_policy()).ok() && stored.user_id() >= 0 && stored.user_id() <= UINT32_MAX && stored.attempt() >= 0 &&
+         stored.job_name().size() <= kMaxNameBytes && stored.actor().size() <= kMaxNameBytes &&
+         stored.node_name().size() <= kMaxNameBytes;
+}
+
+v1::ProposedPolicy ToProposed(int64_t version, const store::v1::StoredPolicy& stored) {
+  v1::ProposedPolicy out;
+  out.set_version(version);
+  out.set_content_hash(FormatHash(ToFrame(stored.policy(), version)));
+  *out.mutable_policy() = stored.policy();
+  out.set_actor(stored.actor());
+  out.set_node_name(stored.node_name());
+  *out.mutable_propose_time() = stored.propose_time();
+  *out.mutable_former_policy() = stored.former_policy();
+  return out;
+}
+
+}  // namespace
+
+PolicyDesk::PolicyDesk(Store* store, const Clock* clock, std::string node_name)
+    : store_(store), clock_(clock), node_name_(std::move(node_name)) {}
+
+void PolicyDesk::Refresh() {
+  Policies policies;
+  for (const StoredValue& value : store_->List(kPrefix)) {
+    store::v1::StoredPolicy stored;
+    if (!stored.ParseFromString(value.value) || !Sound(stored) || value.revision <= 0) continue;
+    const JobKey job{static_cast<uint32_t>(stored.user_id()), stored.job_name(), stored.run_id(),
+                     static_cast<uint32_t>(stored.attempt())};
+    if (KeyOf(job) != value.key) continue;  // somebody else's value
+    policies.emplace(job, Held{value.revision, std::move(stored)});
+  }
+  MutexLock lock(&mutex_);
+  policies_.swap(policies);
+  generation_.fetch_add(1, std::memory_order_release);
+}
+
+// The run's own; else, for a restart, the latest of the attempts before.
+const PolicyDesk::Held* PolicyDesk::Find(const JobKey& job) const {
+  if (const auto own = policies_.find(job); own != policies_.end()) return &own->second;
+  const Held* latest = nullptr;
+  const JobKey first{job.user_id, job.job_name, "", 0};
+  for (auto at = policies_.lower_bound(first); job.attempt > 0 && at != policies_.end(); ++at) {
+    const JobKey& other = at->first;
+    if (other.user_id != job.user_id || other.job_name != job.job_name) break;
+    if (other.attempt < job.attempt && (latest == nullptr || at->second.version > latest->version)) latest = &at->second;
+  }
+  return latest;
+}
+
+link::PolicyFrame PolicyDesk::FrameFor(const JobKey& job) const {
+  MutexLock lock(&mutex_);
+  const Held* held = Find(job);
+  return held == nullptr ? link::PolicyFrame{} : ToFrame(held->stored.policy(), held->version);
+}
+
+v1::ProposedPolicy PolicyDesk::Latest(const JobKey& job) const {
+  MutexLock lock(&mutex_);
+  const Held* held = Find(job);
+  return held == nullptr ? v1::ProposedPolicy() : ToProposed(held->version, held->stored);
+}
+
+absl::StatusOr<v1::ProposedPolicy> PolicyDesk::Propose(const Proposal& proposal, absl::Time deadline) {
+  const JobKey& job = proposal.job;
+  store::v1::StoredPolicy stored;
+  stored.set_user_id(job.user_id);
+  stored.set_job_name(job.job_name);
+  stored.set_run_id(job.run_id);
+  stored.set_attempt(static_cast<int32_t>(job.attempt));
+  *stored.mutable_policy() = proposal.policy;
+  *stored.mutable_former_policy() = proposal.former;
+  stored.set_actor(proposal.actor);
+  stored.set_node_name(node_name_);
+  const timespec now = absl::ToTimespec(clock_->Now());
+  stored.mutable_propose_time()->set_seconds(now.tv_sec);
+  stored.mutable_propose_time()->set_nanos(static_cast<int32_t>(now.tv_nsec));
+
+  int64_t own_version = 0;
+  {
+    MutexLock lock(&mutex_);
+    const Held* held = Find(job);
+    const int64_t present = held == nullptr ? 0 : held->version;
+    if (proposal.expected != present) {
+      return absl::AbortedError(
+          absl::StrCat("the present version is ", present, ", not ", proposal.expected, "; look at it and set again"));
+    }
+    const auto own = policies_.find(job);
+    own_version = own == policies_.end() ? 0 : own->second.version;
+  }
+  absl::StatusOr<int64_t> version = store_->Put(KeyOf(job), stored.SerializeAsString(), own_version, deadline);
+  if (!version.ok()) return version.status();
+  if (*version <= proposal.above) {
+    (void)store_->Delete(KeyOf(job), deadline);
+    return absl::FailedPreconditionError(
+        absl::StrCat("the store (", store_->Health().name, ") gave it version ", *version, ", but ranks of this job hold version ",
+                     proposal.above, ": the store was emptied since. Ranks take no version below the one they hold; restart the job, "
+                     "or restore the store"));
+  }
+  Refresh();
+  return ToProposed(*version, stored);
+}
+
+}  // namespace gradgate

@@ -1,0 +1,239 @@
+#include "daemon/rpc/policy_service.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "daemon/node/text_check.h"
+#include "daemon/policy/policy_content.h"
+#include "daemon/policy/policy_state.h"
+#include "daemon/rpc/convert.h"
+#include "daemon/rpc/policy_watch.h"
+
+namespace gradgate {
+namespace {
+
+constexpr size_t kMaxActorBytes = 128;
+constexpr absl::Duration kMaxWait = absl::Seconds(3);  // for the store, or for other nodes
+constexpr int kTries = 5;
+constexpr absl::Duration kPause = absl::Milliseconds(50);
+
+// A stream that ends before it began.
+class RefusedWatch final : public grpc::ServerWriteReactor<v1::WatchPolicyResponse> {
+ public:
+  explicit RefusedWatch(const absl::Status& status) { Finish(ToGrpc(status)); }
+  void OnDone() override { delete this; }
+};
+
+absl::Status ShuttingDown() { return absl::UnavailableError("the daemon is shutting down"); }
+
+std::string CallerName(const grpc::CallbackServerContext& context) {
+  const auto identity = context.auth_context()->GetPeerIdentity();
+  return identity.empty() ? "" : std::string(identity.front().data(), identity.front().size());
+}
+
+absl::Status CheckRunning(const v1::PolicyStatus& present) {
+  const v1::Job& job = present.job();
+  if (job.state() == v1::STATE_RUNNING) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("job \"", job.job_name(), "\" (run ", job.run_id(), ") has ended; nothing of it can change"));
+}
+
+}  // namespace
+
+absl::StatusOr<Proposal> CheckProposal(const v1::SetPolicyRequest& request, const v1::PolicyStatus& present,
+                                       const std::string& caller) {
+  if (request.actor().size() > kMaxActorBytes || !IsPrintableUtf8(request.actor())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("actor has ", request.actor().size(), " bytes; give at most ", kMaxActorBytes, " of printable UTF-8"));
+  }
+  if (request.expected_version() < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("expected_version is ", request.expected_version(), ", must not be negative"));
+  }
+  const bool rejected = present.state() == v1::POLICY_STATE_REJECTED;
+  const v1::Policy& base = rejected ? present.proposed().former_policy() : present.proposed().policy();
+  absl::StatusOr<v1::Policy> merged = Merge(base, request.policy(), request.update_mask());
+  if (!merged.ok()) return merged.status();
+  if (absl::Status status = CheckRunning(present); !status.ok()) return status;
+  Proposal proposal;
+  proposal.job = KeyOf(present.job());
+  proposal.policy = *std::move(merged);
+  proposal.former = base;
+  proposal.actor = caller.empty() ? request.actor() : absl::StrCat(request.actor(), " (", caller, ")").substr(0, kMaxActorBytes);
+  if (!IsPrintableUtf8(proposal.actor)) proposal.actor = request.actor();
+  proposal.expected = present.proposed().version();
+  if (request.expected_version() != 0 && request.expected_version() != proposal.expected) {
+    return absl::AbortedError(absl::StrCat("the present version is ", proposal.expected, ", not ", request.expected_version(),
+                                           "; look at it and set again"));
+  }
+  for (const v1::RankPolicy& rank : present.ranks()) {
+    proposal.above = std::max({proposal.above, rank.adopted_version(), rank.staged_version()});
+  }
+  return proposal;
+}
+
+// The service's thread: proposals in the order in which they came, and between them the watches.
+class PolicyService::Worker {
+ public:
+  using Task = std::function<void(bool shutting_down)>;
+
+  Worker(const PolicyReader* reader, size_t max_watchers)
+      : reader_(reader), max_watchers_(max_watchers), thread_([this] { Run(); }) {}
+  ~Worker() { ShutDown(); }
+
+  absl::Status Add(Task task) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (ending_) return ShuttingDown();
+    if (tasks_.size() >= kMaxWaiting) {
+      return absl::ResourceExhaustedError(absl::StrCat(tasks_.size(), " proposals wait already; try again"));
+    }
+    tasks_.push_back(std::move(task));
+    wake_.notify_one();
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(std::shared_ptr<PolicyWatch> watch) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (ending_) return ShuttingDown();
+    if (watches_.size() >= max_watchers_) {
+      return absl::ResourceExhaustedError(absl::StrCat("too many watchers: ", watches_.size(), "; raise --max_watchers"));
+    }
+    watches_.push_back(std::move(watch));
+    wake_.notify_one();
+    return absl::OkStatus();
+  }
+
+  void ShutDown() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      ending_ = true;
+      wake_.notify_one();
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void Run() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!ending_) {
+      if (tasks_.empty() && watches_.empty()) {
+        wake_.wait(lock);
+        continue;
+      }
+      if (tasks_.empty()) wake_.wait_for(lock, absl::ToChronoMilliseconds(kWatchInterval));
+      std::deque<Task> tasks = std::exchange(tasks_, {});
+      std::vector<std::shared_ptr<PolicyWatch>> watches = watches_;
+      lock.unlock();
+      for (Task& task : tasks) task(false);
+      Look(watches);
+      watches.clear();
+      lock.lock();
+      watches_.erase(std::remove_if(watches_.begin(), watches_.end(), [](const auto& watch) { return watch->over(); }),
+                     watches_.end());
+    }
+    const std::deque<Task> tasks = std::exchange(tasks_, {});
+    const std::vector<std::shared_ptr<PolicyWatch>> watches = std::exchange(watches_, {});
+    lock.unlock();
+    for (const Task& task : tasks) task(true);
+    for (const auto& watch : watches) watch->End(ToGrpc(ShuttingDown()));
+  }
+
+  // Each job is read once, however many watch it.
+  void Look(const std::vector<std::shared_ptr<PolicyWatch>>& watches) {
+    std::map<std::string, absl::StatusOr<v1::GetPolicyResponse>> seen;
+    for (const auto& watch : watches) {
+      if (watch->over()) continue;
+      auto at = seen.find(watch->job());
+      if (at == seen.end()) {
+        v1::GetPolicyRequest request;
+        request.set_job(watch->job());
+        at = seen.emplace(watch->job(), reader_->Read(request, absl::Now() + kMaxWait)).first;
+      }
+      watch->Show(at->second);
+    }
+  }
+
+  const PolicyReader* const reader_;
+  const size_t max_watchers_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool ending_ = false;                                  // these three under mutex_
+  std::deque<Task> tasks_;
+  std::vector<std::shared_ptr<PolicyWatch>> watches_;
+  std::thread thread_;  // last: it uses the others
+};
+
+PolicyService::PolicyService(const PolicyReader* reader, PolicyDesk* desk, size_t max_watchers)
+    : reader_(reader), desk_(desk), worker_(std::make_unique<Worker>(reader, max_watchers)) {}
+
+PolicyService::~PolicyService() = default;
+
+void PolicyService::ShutDown() { worker_->ShutDown(); }
+
+grpc::ServerUnaryReactor* PolicyService::GetPolicy(grpc::CallbackServerContext* context, const v1::GetPolicyRequest* request,
+                                                   v1::GetPolicyResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  absl::StatusOr<v1::GetPolicyResponse> own = reader_->Own(*request);
+  if (own.ok()) *response = *std::move(own);
+  reactor->Finish(ToGrpc(own.status()));
+  return reactor;
+}
+
+// Reads, checks, writes, and reads again, so that the answer shows the proposal.
+grpc::ServerUnaryReactor* PolicyService::SetPolicy(grpc::CallbackServerContext* context, const v1::SetPolicyRequest* request,
+                                                   v1::SetPolicyResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const std::string caller = CallerName(*context);
+  const absl::Time deadline = std::min(absl::FromChrono(context->deadline()), absl::Now() + 2 * kMaxWait);
+  const auto set_once = [this, request, response, caller, deadline]() -> absl::Status {
+    if (absl::Now() >= deadline) return absl::DeadlineExceededError("others' proposals took too long; nothing was proposed");
+    v1::GetPolicyRequest get;
+    get.set_job(request->job());
+    absl::StatusOr<v1::GetPolicyResponse> present = reader_->Read(get, deadline);
+    if (!present.ok()) return present.status();
+    const absl::StatusOr<Proposal> proposal = CheckProposal(*request, present->status(), caller);
+    if (!proposal.ok()) return proposal.status();
+    *response->mutable_status() = present->status();
+    if (request->validate_only()) return absl::OkStatus();
+    const absl::StatusOr<v1::ProposedPolicy> proposed = desk_->Propose(*proposal, std::min(deadline, absl::Now() + kMaxWait));
+    if (!proposed.ok()) return proposed.status();
+    *response->mutable_status()->mutable_proposed() = *proposed;
+    Judge(response->mutable_status());
+    return absl::OkStatus();
+  };
+  // Somebody else has set a policy between the read and the write, and this daemon hears of it in a moment.
+  const auto set = [set_once, request]() -> absl::Status {
+    absl::Status done = set_once();
+    for (int again = 0; again < kTries && absl::IsAborted(done) && request->expected_version() == 0; ++again) {
+      absl::SleepFor(kPause);
+      done = set_once();
+    }
+    return done;
+  };
+  const absl::Status queued = worker_->Add([reactor, set](bool shutting_down) {
+    reactor->Finish(ToGrpc(shutting_down ? ShuttingDown() : set()));
+  });
+  if (!queued.ok()) reactor->Finish(ToGrpc(queued));
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::WatchPolicyResponse>* PolicyService::WatchPolicy(grpc::CallbackServerContext*,
+                                                                              const v1::WatchPolicyRequest* request) {
+  if (request->job().empty()) return new RefusedWatch(absl::InvalidArgumentError("job is empty; give a job name or a run id"));
+  auto watch = std::make_shared<PolicyWatch>(request->job());
+  watch->Hold();
+  PolicyWatch* const reactor = watch.get();
+  if (absl::Status status = worker_->Add(std::move(watch)); !status.ok()) reactor->End(ToGrpc(status));
+  return reactor;
+}
+
+}  // namespace gradgate
