@@ -14,13 +14,14 @@
 
 namespace gradgate::cli {
 
-enum class Command { kJobs, kStatus, kWindows, kWatch, kPolicyGet, kPolicySet, kPolicyWatch };
+enum class Command { kJobs, kStatus, kWindows, kWatch, kPolicyGet, kPolicySet, kPolicyWatch, kNodes };
 
 struct Options {
   Command command = Command::kJobs;
   client::ClientOptions client;
   bool json = false;
-  std::string job;                     // all but kJobs
+  bool local = false;                  // of the daemon's own node alone
+  std::string job;                     // all but kJobs and kNodes
   int64_t last = 0;                    // kWindows: the latest so many; 0: all
   std::optional<int64_t> first_index;  // kWatch
   v1::SetPolicyRequest policy;         // kPolicySet, but for the job
