@@ -197,7 +197,12 @@ absl::Status SyncStatsClient::WatchWindows(absl::string_view job, const WatchOpt
         if (!stream.status().ok()) {
           // Only the limit is this call's deadline.
           const bool limit_reached = stream.status().error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
-          return failed(impl_->connection().ExplainedForJob(stream.status(), job), limit_reached);
+          absl::Status status = impl_->connection().ExplainedForJob(stream.status(), job);
+          if (absl::IsNotFound(status)) {
+            status =
+                absl::NotFoundError(absl::StrCat(status.message(), "; only ranks of this daemon's own node can be watched"));
+          }
+          return failed(status, limit_reached);
         }
         return absl::UnavailableError(absl::StrCat("gradgated at ", address(), " ended the watch of job \"", job,
                                                    "\" before the job ended; it is being stopped"));

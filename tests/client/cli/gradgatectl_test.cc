@@ -159,7 +159,7 @@ TEST_F(Gradgatectl, MissingJobIsExitCode4AndListsTheOthers) {
   const std::string expected = "no job \"digit\" at " + daemon_.socket_path() + "; known jobs: digits, resnet";
   ExpectFails(Ask({"status", "digit"}), 4, expected);
   ExpectFails(Ask({"windows", "digit", "--json"}), 4, expected);
-  ExpectFails(Ask({"watch", "digit"}), 4, expected);
+  ExpectFails(Ask({"watch", "digit"}), 4, expected + "; only ranks of this daemon's own node can be watched");
 }
 
 TEST_F(Gradgatectl, NamesFromTrainersCannotReachTheTerminal) {
