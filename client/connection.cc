@@ -48,17 +48,20 @@ absl::Status Connection::CheckJob(absl::string_view job) {
 std::string Connection::KnownJobs() const {
   const auto stub = v1::SyncStatsService::NewStub(channel_);
   v1::ListJobsResponse response;
-  const grpc::Status status =
-      Call(*stub, &v1::SyncStatsService::Stub::ListJobs, v1::ListJobsRequest(), Deadline(), &response);
+  const grpc::Status status = Call(*stub, &v1::SyncStatsService::Stub::ListJobs, v1::ListJobsRequest(), Deadline(), &response);
   if (!status.ok()) return absl::StrCat("which jobs there are could not be asked: ", status.error_message());
   std::vector<std::string> names;
   for (const v1::Job& job : response.jobs()) {
     if (std::find(names.begin(), names.end(), job.job_name()) == names.end()) names.push_back(job.job_name());
   }
-  if (names.empty()) return "it knows no job yet";
+  std::string silent;
+  for (const v1::NodeAnswer& node : response.nodes()) {
+    if (!node.answered()) absl::StrAppend(&silent, silent.empty() ? "; no answer from " : ", ", node.node_name());
+  }
+  if (names.empty()) return absl::StrCat("it knows no job yet", silent);
   const bool more = names.size() > kMaxNamesInError || !response.next_page_token().empty();
   names.resize(std::min(names.size(), kMaxNamesInError));
-  return absl::StrCat("known jobs: ", absl::StrJoin(names, ", "), more ? " and more" : "");
+  return absl::StrCat("known jobs: ", absl::StrJoin(names, ", "), more ? " and more" : "", silent);
 }
 
 }  // namespace gradgate::client

@@ -26,6 +26,29 @@ absl::Status CheckLimit(int64_t limit) {
   return absl::InvalidArgumentError(absl::StrCat("limit ", limit, " is negative; 0 means all"));
 }
 
+// Adds what the nodes did for one page to what they did for those before.
+template <typename Nodes>
+void AddNodes(const Nodes& page, Nodes* all) {
+  for (const v1::NodeAnswer& node : page) {
+    const auto same = std::find_if(all->begin(), all->end(), [&](const v1::NodeAnswer& other) {
+      return other.node_name() == node.node_name() && other.address() == node.address();
+    });
+    if (same == all->end()) {
+      *all->Add() = node;
+    } else if (same->answered()) {
+      *same = node;
+    }
+  }
+}
+
+// What a page says beside its items.
+void AddRest(const v1::ListJobsResponse& page, v1::ListJobsResponse* all) { AddNodes(page.nodes(), all->mutable_nodes()); }
+void AddRest(const v1::ListWindowsResponse& page, v1::ListWindowsResponse* all) {
+  AddNodes(page.nodes(), all->mutable_nodes());
+  if (page.has_job()) *all->mutable_job() = page.job();
+  all->set_closed_below_index(page.closed_below_index());
+}
+
 }  // namespace
 
 class SyncStatsClient::Impl {
@@ -50,6 +73,7 @@ class SyncStatsClient::Impl {
       }
       request.set_page_token(page.next_page_token());
       items(*all)->MergeFrom(*items(page));
+      AddRest(page, all);
     } while (!request.page_token().empty() && (limit == 0 || items(*all)->size() < limit));
     if (limit > 0 && items(*all)->size() > limit) {  // a daemon that gave more than was asked for
       items(*all)->DeleteSubrange(static_cast<int>(limit), static_cast<int>(items(*all)->size() - limit));
@@ -62,6 +86,7 @@ class SyncStatsClient::Impl {
   absl::Status Probe(Cancellation* cancel) const {
     v1::ListJobsRequest request;
     request.set_page_size(1);
+    request.set_scope(v1::SCOPE_NODE);
     v1::ListJobsResponse response;
     return connection_->Explained(
         Connection::Call(*stub_, &v1::SyncStatsService::Stub::ListJobs, request, Deadline(), &response, cancel));
@@ -87,22 +112,26 @@ SyncStatsClient::~SyncStatsClient() = default;
 
 const std::string& SyncStatsClient::address() const { return impl_->connection().target().address; }
 
-absl::StatusOr<v1::ListJobsResponse> SyncStatsClient::ListJobs(int64_t limit) const {
+absl::StatusOr<v1::ListJobsResponse> SyncStatsClient::ListJobs(int64_t limit, v1::Scope scope) const {
   if (absl::Status status = CheckLimit(limit); !status.ok()) return status;
+  v1::ListJobsRequest request;
+  request.set_scope(scope);
   v1::ListJobsResponse all;
   const grpc::Status status = impl_->AllPages(
-      &v1::SyncStatsService::Stub::ListJobs, v1::ListJobsRequest(), limit,
-      [](v1::ListJobsResponse& page) { return page.mutable_jobs(); }, &all);
+      &v1::SyncStatsService::Stub::ListJobs, request, limit, [](v1::ListJobsResponse& page) { return page.mutable_jobs(); },
+      &all);
   if (!status.ok()) return impl_->connection().Explained(status);
   return all;
 }
 
-absl::StatusOr<v1::GetJobStatsResponse> SyncStatsClient::GetJobStats(absl::string_view job) const {
+absl::StatusOr<v1::GetJobStatsResponse> SyncStatsClient::GetJobStats(absl::string_view job, v1::Scope scope) const {
   if (absl::Status status = Connection::CheckJob(job); !status.ok()) return status;
   v1::GetJobStatsRequest request;
+  request.set_scope(scope);
   request.set_job(std::string(job));
   v1::GetJobStatsResponse response;
-  const grpc::Status status = Connection::Call(impl_->stub(), &v1::SyncStatsService::Stub::GetJobStats, request, impl_->Deadline(), &response);
+  const grpc::Status status =
+      Connection::Call(impl_->stub(), &v1::SyncStatsService::Stub::GetJobStats, request, impl_->Deadline(), &response);
   if (!status.ok()) return impl_->connection().ExplainedForJob(status, job);
   return response;
 }
@@ -114,12 +143,23 @@ absl::StatusOr<v1::ListWindowsResponse> SyncStatsClient::ListWindows(absl::strin
   v1::ListWindowsRequest request;
   request.set_job(std::string(job));
   request.set_newest_first(options.newest_first);
+  request.set_scope(options.scope);
   v1::ListWindowsResponse all;
   const grpc::Status status = impl_->AllPages(
       &v1::SyncStatsService::Stub::ListWindows, request, options.limit,
       [](v1::ListWindowsResponse& page) { return page.mutable_windows(); }, &all);
   if (!status.ok()) return impl_->connection().ExplainedForJob(status, job);
   return all;
+}
+
+absl::StatusOr<v1::ListNodesResponse> SyncStatsClient::ListNodes(v1::Scope scope) const {
+  v1::ListNodesRequest request;
+  request.set_scope(scope);
+  v1::ListNodesResponse response;
+  const grpc::Status status =
+      Connection::Call(impl_->stub(), &v1::SyncStatsService::Stub::ListNodes, request, impl_->Deadline(), &response);
+  if (!status.ok()) return impl_->connection().Explained(status);
+  return response;
 }
 
 absl::Status SyncStatsClient::WatchWindows(absl::string_view job, const WatchOptions& options,
@@ -130,7 +170,8 @@ absl::Status SyncStatsClient::WatchWindows(absl::string_view job, const WatchOpt
   if (options.first_window_index.has_value()) request.set_first_window_index(*options.first_window_index);
 
   const absl::Time end = absl::Now() + options.limit;
-  Stream stream([&](auto* context, auto* queue) { return impl_->stub().PrepareAsyncWatchWindows(context, request, queue); }, end);
+  Stream stream([&](auto* context, auto* queue) { return impl_->stub().PrepareAsyncWatchWindows(context, request, queue); },
+                end);
   const Cancellation::Scope scope(options.cancel, &stream.context());
   const auto failed = [&](absl::Status status, bool limit_reached) {
     if (options.cancel != nullptr && options.cancel->cancelled()) {
@@ -156,7 +197,12 @@ absl::Status SyncStatsClient::WatchWindows(absl::string_view job, const WatchOpt
         if (!stream.status().ok()) {
           // Only the limit is this call's deadline.
           const bool limit_reached = stream.status().error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
-          return failed(impl_->connection().ExplainedForJob(stream.status(), job), limit_reached);
+          absl::Status status = impl_->connection().ExplainedForJob(stream.status(), job);
+          if (absl::IsNotFound(status)) {
+            status =
+                absl::NotFoundError(absl::StrCat(status.message(), "; only ranks of this daemon's own node can be watched"));
+          }
+          return failed(status, limit_reached);
         }
         return absl::UnavailableError(absl::StrCat("gradgated at ", address(), " ended the watch of job \"", job,
                                                    "\" before the job ended; it is being stopped"));

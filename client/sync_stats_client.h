@@ -1,5 +1,5 @@
-// Asks a gradgated what the trainers on its node have done: gradgate.v1.SyncStatsService with deadlines and errors that say
-// what to do.
+// Asks a gradgated what trainers have done, on all nodes that its store knows: gradgate.v1.SyncStatsService with deadlines and
+// errors that say what to do.
 //
 // A client is made once and may be used from any number of threads. It connects at the first call, and again by itself after
 // the daemon was away. Every method blocks; none longer than ClientOptions::timeout, but for WatchWindows and where said.
@@ -36,6 +36,7 @@ class Connection;
 struct ListWindowsOptions {
   int64_t limit = 0;          // windows at most; 0: all that the daemon keeps
   bool newest_first = false;  // else oldest first
+  v1::Scope scope = v1::SCOPE_JOB;
 };
 
 struct WatchOptions {
@@ -61,19 +62,23 @@ class SyncStatsClient {
 
   // All pages in one answer, the most recently started job first; `limit` jobs at most, 0: all. next_page_token is empty unless
   // the limit left some out. INVALID_ARGUMENT: negative limit.
-  absl::StatusOr<v1::ListJobsResponse> ListJobs(int64_t limit = 0) const;
+  // `nodes` has each node once; one that left out any page has not answered.
+  absl::StatusOr<v1::ListJobsResponse> ListJobs(int64_t limit = 0, v1::Scope scope = v1::SCOPE_JOB) const;
 
   // `job`: a job name, run id, or at least 6 first digits of a run id; of several runs with one name the last started is meant.
   // NOT_FOUND: no such job; the message lists the known ones, for which a second call is made. INVALID_ARGUMENT: empty name.
-  absl::StatusOr<v1::GetJobStatsResponse> GetJobStats(absl::string_view job) const;
+  absl::StatusOr<v1::GetJobStatsResponse> GetJobStats(absl::string_view job, v1::Scope scope = v1::SCOPE_JOB) const;
 
-  // All pages in one answer. Errors as GetJobStats and ListJobs.
+  // All pages in one answer, `nodes` as in ListJobs. Errors as GetJobStats and ListJobs.
   absl::StatusOr<v1::ListWindowsResponse> ListWindows(absl::string_view job, const ListWindowsOptions& options = {}) const;
 
-  // Calls `on_message` on this thread for each message as it comes, until it returns false (OK), the job has ended (OK, its
-  // last message has ended_job), or: CANCELLED by `options.cancel`; DEADLINE_EXCEEDED at `options.limit`, or because the daemon
-  // was silent and did not answer a question either; UNAVAILABLE when the daemon went away before the job ended. Other errors
-  // as GetJobStats.
+  // The daemon that is asked, and those of its store.
+  absl::StatusOr<v1::ListNodesResponse> ListNodes(v1::Scope scope = v1::SCOPE_JOB) const;
+
+  // Only of the node of the daemon that is asked. Calls `on_message` on this thread for each message as it comes, until it
+  // returns false (OK), the job has ended (OK, its last message has ended_job), or: CANCELLED by `options.cancel`;
+  // DEADLINE_EXCEEDED at `options.limit`, or because the daemon was silent and did not answer a question either; UNAVAILABLE
+  // when the daemon went away before the job ended. Other errors as GetJobStats.
   absl::Status WatchWindows(absl::string_view job, const WatchOptions& options,
                             absl::FunctionRef<bool(const v1::WatchWindowsResponse&)> on_message) const;
 

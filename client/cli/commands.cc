@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "client/cli/job_view.h"
 #include "client/cli/json.h"
+#include "client/cli/node_view.h"
 #include "client/cli/policy_commands.h"
 #include "client/cli/window_view.h"
 #include "client/policy_client.h"
@@ -30,11 +31,14 @@ absl::Status Show(const absl::StatusOr<Response>& answer, bool json, View view, 
   return output->status();
 }
 
+v1::Scope ScopeOf(const Options& options) { return options.local ? v1::SCOPE_NODE : v1::SCOPE_JOB; }
+
 // Oldest first also where only the latest are asked for: the latest belongs next to the prompt.
 absl::StatusOr<v1::ListWindowsResponse> LatestWindows(const SyncStatsClient& client, const Options& options) {
   client::ListWindowsOptions list;
   list.limit = options.last;
   list.newest_first = options.last > 0;
+  list.scope = ScopeOf(options);
   auto answer = client.ListWindows(options.job, list);
   if (answer.ok() && list.newest_first) {
     std::reverse(answer->mutable_windows()->pointer_begin(), answer->mutable_windows()->pointer_end());
@@ -74,10 +78,15 @@ absl::Status RunCommand(const std::shared_ptr<const client::Connection>& connect
   switch (options.command) {
     case Command::kJobs:
       return Show(
-          client.ListJobs(), options.json, [&](const auto& answer) { return JobsView(answer, now); }, output);
+          client.ListJobs(0, ScopeOf(options)), options.json, [&](const auto& answer) { return JobsView(answer, now); },
+          output);
     case Command::kStatus:
       return Show(
-          client.GetJobStats(options.job), options.json, [&](const auto& answer) { return StatusView(answer, now); }, output);
+          client.GetJobStats(options.job, ScopeOf(options)), options.json,
+          [&](const auto& answer) { return StatusView(answer, now); }, output);
+    case Command::kNodes:
+      return Show(
+          client.ListNodes(ScopeOf(options)), options.json, [&](const auto& answer) { return NodesView(answer, now); }, output);
     case Command::kWindows:
       return Show(LatestWindows(client, options), options.json, WindowsView, output);
     case Command::kWatch:
@@ -90,6 +99,7 @@ absl::Status RunCommand(const std::shared_ptr<const client::Connection>& connect
       return WatchPolicy(policies, options, cancel, output);
     case Command::kPlan:  // these two have exit codes of their own
     case Command::kDoctor:
+    case Command::kCerts:  // asks no daemon: see certs_command.h
       break;
   }
   return absl::InternalError("unknown command");

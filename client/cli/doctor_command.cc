@@ -12,7 +12,7 @@ absl::StatusOr<bool> RunDoctor(const Options& options, Output* output) {
   if (!connection.ok()) return connection.status();
   v1::DiagnoseRequest request;
   request.set_job(options.job);
-  request.set_scope(options.this_node ? v1::SCOPE_NODE : v1::SCOPE_JOB);
+  request.set_scope(options.local ? v1::SCOPE_NODE : v1::SCOPE_JOB);
   request.set_evidence(options.evidence);
   const auto response = client::Diagnose(**connection, request);
   if (!response.ok()) return response.status();

@@ -3,19 +3,17 @@
 #include <cstdint>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/format.h"
+#include "client/cli/node_view.h"
 #include "client/cli/problems.h"
 #include "client/cli/table.h"
 
 namespace gradgate::cli {
 namespace {
-
-int RanksHere(const v1::Job& job) {
-  return job.running_rank_count() + job.finished_rank_count() + job.lost_rank_count() + job.failed_rank_count();
-}
 
 std::string DurationOf(const v1::Job& job, absl::Time now) {
   return HumanDuration((job.has_end_time() ? ToTime(job.end_time()) : now) - ToTime(job.start_time()));
@@ -79,37 +77,43 @@ std::string TotalsTable(const v1::GetJobStatsResponse& response) {
   return table.Header() + rows;
 }
 
+// The node has a column of its own where there are several.
 std::string RanksTable(const v1::GetJobStatsResponse& response, absl::Time now) {
-  Table table({{"rank"},
-               {"state", Align::kLeft},
-               {"window"},
-               {"micro-step"},
-               {"steps"},
-               {"red/step"},
-               {"intended"},
-               {"issued"},
-               {"suppressed"},
-               {"late"},
-               {"mismatched"},
-               {"exposed s"},
-               {"wait s"},
-               {"bytes"},
-               {"", Align::kLeft},
-               {"last event"},
-               {"slot"},
-               {"pid"},
-               {"host", Align::kLeft}});
+  const bool several = response.nodes_size() > 1;
+  std::vector<Table::Column> columns({{"rank"},
+                                      {"state", Align::kLeft},
+                                      {"window"},
+                                      {"micro-step"},
+                                      {"steps"},
+                                      {"red/step"},
+                                      {"intended"},
+                                      {"issued"},
+                                      {"suppressed"},
+                                      {"late"},
+                                      {"mismatched"},
+                                      {"exposed s"},
+                                      {"wait s"},
+                                      {"bytes"},
+                                      {"", Align::kLeft},
+                                      {"last event"},
+                                      {"slot"},
+                                      {"pid"},
+                                      {"host", Align::kLeft}});
+  if (several) columns.push_back({"node", Align::kLeft});
+  Table table(std::move(columns));
   for (const v1::RankStats& rank : response.ranks()) {
     const v1::SyncTotals& totals = rank.totals();
-    table.AddRow({absl::StrCat(rank.rank()), Word(rank.state()), absl::StrCat(rank.window_index()),
-                  absl::StrCat(rank.micro_step()), absl::StrCat(totals.step_count()),
-                  Ratio(totals.reduction_issued_count(), totals.step_count()), absl::StrCat(totals.reduction_intended_count()),
-                  absl::StrCat(totals.reduction_issued_count()), absl::StrCat(totals.reduction_suppressed_count()),
-                  absl::StrCat(totals.reduction_late_count()), absl::StrCat(totals.window_mismatched_count()),
-                  Seconds(totals.exposed_duration()), Seconds(totals.wait_duration()), absl::StrCat(totals.gradient_bytes()),
-                  HumanBytes(totals.gradient_bytes()),
-                  rank.has_last_event_time() ? HumanDuration(now - ToTime(rank.last_event_time())) + " ago" : "-",
-                  absl::StrCat(rank.slot()), absl::StrCat(rank.process_id()), Printable(rank.host_name())});
+    std::vector<std::string> cells(
+        {absl::StrCat(rank.rank()), Word(rank.state()), absl::StrCat(rank.window_index()), absl::StrCat(rank.micro_step()),
+         absl::StrCat(totals.step_count()), Ratio(totals.reduction_issued_count(), totals.step_count()),
+         absl::StrCat(totals.reduction_intended_count()), absl::StrCat(totals.reduction_issued_count()),
+         absl::StrCat(totals.reduction_suppressed_count()), absl::StrCat(totals.reduction_late_count()),
+         absl::StrCat(totals.window_mismatched_count()), Seconds(totals.exposed_duration()), Seconds(totals.wait_duration()),
+         absl::StrCat(totals.gradient_bytes()), HumanBytes(totals.gradient_bytes()),
+         rank.has_last_event_time() ? HumanDuration(now - ToTime(rank.last_event_time())) + " ago" : "-",
+         absl::StrCat(rank.slot()), absl::StrCat(rank.process_id()), Printable(rank.host_name())});
+    if (several) cells.push_back(Printable(rank.node_name()));
+    table.AddRow(std::move(cells));
   }
   const std::string rows = table.TakeRows();
   return table.Header() + rows;
@@ -145,12 +149,14 @@ std::string CollectivesTable(const v1::GetJobStatsResponse& response) {
 std::string JobHeadLine(const v1::Job& job, absl::Time now) {
   return absl::StrCat(Printable(job.job_name()), "  ", Word(job.state()), "  run ", Printable(job.run_id()), "  attempt ",
                       job.attempt(), "  mode ", Word(job.sync_mode()), " (", Word(job.enforcement()), ")  N ", Accumulate(job),
-                      "  ranks ", RanksHere(job), " of ", job.world_size(), "  windows ", job.window_count(), "  for ",
+                      "  ranks ", RanksOf(job), " of ", job.world_size(), "  windows ", job.window_count(), "  for ",
                       DurationOf(job, now), "\n");
 }
 
 std::string JobsView(const v1::ListJobsResponse& response, absl::Time now) {
-  std::string problems;
+  bool ranks_missing = false;
+  for (const v1::Job& job : response.jobs()) ranks_missing = ranks_missing || RanksOf(job) < job.world_size();
+  std::string problems = NodeProblems(response.nodes(), ranks_missing);
   Table table({{"job", Align::kLeft},
                {"state", Align::kLeft},
                {"ranks"},
@@ -168,23 +174,23 @@ std::string JobsView(const v1::ListJobsResponse& response, absl::Time now) {
   for (const v1::Job& job : response.jobs()) {
     if (job.lost_rank_count() + job.failed_rank_count() > 0) {
       absl::StrAppend(&problems, "! job ", Printable(job.job_name()), " run ", Printable(job.run_id()), ": ",
-                      job.lost_rank_count(), " lost, ", job.failed_rank_count(), " failed of ", RanksHere(job),
-                      " ranks here\n");
+                      job.lost_rank_count(), " lost, ", job.failed_rank_count(), " failed of ", RanksOf(job), " ranks here\n");
     }
-    table.AddRow({Printable(job.job_name()), Word(job.state()), absl::StrCat(RanksHere(job), "/", job.world_size()),
+    table.AddRow({Printable(job.job_name()), Word(job.state()), absl::StrCat(RanksOf(job), "/", job.world_size()),
                   absl::StrCat(job.lost_rank_count()), absl::StrCat(job.failed_rank_count()), Word(job.sync_mode()),
                   Word(job.enforcement()), Accumulate(job), absl::StrCat(job.window_count()), DurationOf(job, now),
                   UtcTime(job.start_time()), absl::StrCat(job.user_id()), absl::StrCat(job.attempt()),
                   Printable(job.run_id())});
   }
-  if (response.jobs().empty()) return "no job yet\n";
+  if (response.jobs().empty()) return problems + "no job yet\n";
   const std::string rows = table.TakeRows();
   return problems + table.Header() + rows;
 }
 
 std::string StatusView(const v1::GetJobStatsResponse& response, absl::Time now) {
-  return absl::StrCat(JobHeadLine(response.job(), now), JobProblems(response), "\n", TotalsTable(response), "\n",
-                      RanksTable(response, now), "\n", CollectivesTable(response));
+  const bool ranks_missing = RanksOf(response.job()) < response.job().world_size();
+  return absl::StrCat(JobHeadLine(response.job(), now), NodeProblems(response.nodes(), ranks_missing), JobProblems(response),
+                      "\n", TotalsTable(response), "\n", RanksTable(response, now), "\n", CollectivesTable(response));
 }
 
 }  // namespace gradgate::cli

@@ -10,7 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "client/cancellation.h"
+#include "client/cli/certs_command.h"
 #include "client/cli/commands.h"
 #include "client/cli/doctor_command.h"
 #include "client/cli/exit_code.h"
@@ -48,6 +50,12 @@ int Main(int argc, char** argv) {
     const absl::StatusOr<bool> trouble = RunDoctor(options, &output);
     if (!trouble.ok()) return Fail(trouble.status().message(), ExitCode(trouble.status()));
     return *trouble ? kExitTrouble : kExitOk;
+  }
+  if (options.command == Command::kCerts) {
+    const absl::StatusOr<std::string> text = MakeCerts(options.certs, absl::Now());
+    if (!text.ok()) return Fail(text.status().message(), absl::IsInvalidArgument(text.status()) ? kExitUsage : kExitError);
+    output.Write(*text);
+    return ExitCode(output.status());
   }
   client::Cancellation cancellation;
   std::optional<Interrupter> interrupter;

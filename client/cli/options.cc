@@ -15,7 +15,8 @@
 namespace gradgate::cli {
 namespace {
 
-constexpr char kAbout[] = "Shows what gradgated knows of the gradient synchronisation of the jobs on this node.";
+constexpr char kAbout[] =
+    "Shows what gradgated knows of the gradient synchronisation of jobs, on all nodes of the daemon's store.";
 
 constexpr char kFooter[] = R"(Exit codes:
   0  done; also a watch ended by Ctrl-C
@@ -51,6 +52,7 @@ void AddGlobals(CLI::App& app, Options& options, std::string& directory, double&
   app.add_option("--timeout", timeout_seconds, "Seconds to wait for an answer")
       ->capture_default_str()
       ->check(CLI::Validator(CheckTimeout, "SECONDS"));
+  app.add_flag("--local", options.local, "Only what the daemon's own node has; other nodes are not asked");
   app.add_flag("--json", options.json, "Print the whole answer as JSON; watch: an object a line");
   app.add_option("--ca", options.client.tls.ca_file,
                  "PEM file of the CA that signed the daemon's certificate; for another machine");
@@ -69,7 +71,7 @@ CLI::App* AddCommand(CLI::App& app, const char* name, const char* about, Options
   CLI::App* sub = app.add_subcommand(name, about);
   sub->fallthrough();  // global options may stand behind the command
   sub->callback([&options, command] { options.command = command; });
-  if (command == Command::kJobs) return sub;
+  if (command == Command::kJobs || command == Command::kCerts || command == Command::kNodes) return sub;
   CLI::Option* job = sub->add_option("JOB", options.job, "Job name, run id, or its 6 first digits");
   if (command != Command::kPlan) job->required();
   return sub;
@@ -81,17 +83,20 @@ void AddPolicy(CLI::App& app, Options& options, PolicyWords& words) {
   policy->require_subcommand(1);
   AddCommand(*policy, "get", "Show the policy, how far it is, and where each rank is with it", options, Command::kPolicyGet);
   AddCommand(*policy, "watch", "Show each change, until the job ends or Ctrl-C", options, Command::kPolicyWatch);
-  CLI::App* set = AddCommand(*policy, "set", "Propose a policy, and wait until all ranks adopt it at one window, or one rejects it",
-                             options, Command::kPolicySet);
-  set->add_option("CHANGE", words.changes,
-                  "What changes: mode=auto|window|window_replica|every_micro_step, bucket=SIZE, wire=gradient|bf16|fp16, "
-                  "reshard=every_micro_step|window, enforcement=audit|enforce; =given puts it back to what the trainers were given")
+  CLI::App* set =
+      AddCommand(*policy, "set", "Propose a policy, and wait until all ranks adopt it at one window, or one rejects it",
+                 options, Command::kPolicySet);
+  set->add_option(
+         "CHANGE", words.changes,
+         "What changes: mode=auto|window|window_replica|every_micro_step, bucket=SIZE, wire=gradient|bf16|fp16, "
+         "reshard=every_micro_step|window, enforcement=audit|enforce; =given puts it back to what the trainers were given")
       ->required();
   set->add_option("--wait", words.wait_seconds, "Seconds to wait for the job; 0: not at all")
       ->capture_default_str()
       ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
   set->add_option_function<std::string>(
-      "--actor", [&options](const std::string& name) { options.policy.set_actor(name); }, "Who, for the record; default: user@host");
+      "--actor", [&options](const std::string& name) { options.policy.set_actor(name); },
+      "Who, for the record; default: user@host");
   set->add_option_function<int64_t>(
          "--expected-version", [&options](int64_t version) { options.policy.set_expected_version(version); },
          "Only if this is the present version")
@@ -113,6 +118,8 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
   app.require_subcommand(1);
   AddGlobals(app, options, directory, timeout_seconds);
   AddCommand(app, "jobs", "List jobs, the latest first", options, Command::kJobs);
+  AddCommand(app, "nodes", "List the daemons of the store: who answers, how soon, and whose ranks are there", options,
+             Command::kNodes);
   AddCommand(app, "status", "Show the counts of a job: what is wrong, totals, ranks, collectives", options, Command::kStatus);
   CLI::App* windows =
       AddCommand(app, "windows", "List closed windows, a row for each rank, the latest last", options, Command::kWindows);
@@ -128,11 +135,20 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
   AddPlanOptions(plan, &options.plan);
   CLI::App* doctor =
       AddCommand(app, "doctor", "Say what is wrong with a job, by rank and window, and what to do", options, Command::kDoctor);
-  doctor->add_flag("--this-node", options.this_node, "Ask no other daemon");
   doctor->add_flag("--evidence", options.evidence, "With --json: also print what the verdicts were made of");
 
   PolicyWords policy_words;
   AddPolicy(app, options, policy_words);
+
+  CLI::App* certs = AddCommand(app, "certs", "Make certificates for daemons on several nodes, and print how to use them",
+                               options, Command::kCerts);
+  certs->add_option("DIR", options.certs.directory, "Where they go; an authority that is there is used")->required();
+  certs->add_option("--node", options.certs.nodes, "NAME, or NAME=HOST,HOST… with what others connect to; once for each node")
+      ->required()
+      ->delimiter('\0')
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  certs->add_option("--days", options.certs.days, "How long they last")->capture_default_str()->check(CLI::Range(1, 3650));
 
   try {
     app.parse(argc, argv);
@@ -159,7 +175,9 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
     if (!target.ok()) return Usage(target.status().message());
     options.client.target = target->GrpcName();
   }
-  if (!options.job.empty() || options.command == Command::kJobs || options.command == Command::kPlan) return options;
+  const bool without_job = options.command == Command::kJobs || options.command == Command::kPlan ||
+                           options.command == Command::kCerts || options.command == Command::kNodes;
+  if (!options.job.empty() || without_job) return options;
   return Usage("JOB is empty");
 }
 

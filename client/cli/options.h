@@ -9,26 +9,28 @@
 #include <variant>
 
 #include "absl/time/time.h"
+#include "client/cli/certs_command.h"
 #include "client/cli/plan_options.h"
 #include "client/client_options.h"
 #include "gradgate/v1/policy.pb.h"
 
 namespace gradgate::cli {
 
-enum class Command { kJobs, kStatus, kWindows, kWatch, kPlan, kDoctor, kPolicyGet, kPolicySet, kPolicyWatch };
+enum class Command { kJobs, kStatus, kWindows, kWatch, kPlan, kDoctor, kCerts, kNodes, kPolicyGet, kPolicySet, kPolicyWatch };
 
 struct Options {
   Command command = Command::kJobs;
   client::ClientOptions client;
   bool json = false;
-  std::string job;                     // all but kJobs; kPlan: empty for numbers alone
+  bool local = false;                  // of the daemon's own node alone
+  std::string job;                     // all but kJobs, kNodes and kCerts; kPlan: empty for numbers alone
   int64_t last = 0;                    // kWindows: the latest so many; 0: all
   std::optional<int64_t> first_index;  // kWatch
   v1::SetPolicyRequest policy;         // kPolicySet, but for the job
   absl::Duration wait;                 // kPolicySet: until it is adopted or rejected; 0: not at all
-  bool this_node = false;              // kDoctor: ask no other daemon
   bool evidence = false;               // kDoctor: show what the verdicts were made of
   PlanOptions plan;                    // kPlan
+  CertsOptions certs;                  // kCerts
 };
 
 // The command line asks for nothing to be done (--help, --version), or is wrong.

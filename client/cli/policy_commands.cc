@@ -44,6 +44,7 @@ absl::Status Write(const Message& message, bool json, JsonStyle style, const std
 absl::Status GetPolicy(const client::PolicyClient& client, const Options& options, Output* output) {
   v1::GetPolicyRequest request;
   request.set_job(options.job);
+  request.set_scope(options.local ? v1::SCOPE_NODE : v1::SCOPE_JOB);
   const auto answer = client.Get(request);
   if (!answer.ok()) return answer.status();
   return Write(*answer, options.json, JsonStyle::kIndented, PolicyView(answer->status(), absl::Now()), output);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cli/format.h"
 #include "client/cli/job_view.h"
+#include "client/cli/node_view.h"
 #include "client/cli/problems.h"
 
 namespace gradgate::cli {
@@ -57,8 +58,9 @@ void WindowRows::Add(const v1::Window& window) {
 std::string WindowsView(const v1::ListWindowsResponse& response) {
   WindowRows rows;
   for (const v1::Window& window : response.windows()) rows.Add(window);
-  if (response.windows().empty()) return "no closed window kept\n";
-  return WindowProblems(response) + rows.Header() + rows.TakeRows();
+  const std::string nodes = NodeProblems(response.nodes(), RanksOf(response.job()) < response.job().world_size());
+  if (response.windows().empty()) return nodes + "no closed window kept\n";
+  return nodes + WindowProblems(response) + rows.Header() + rows.TakeRows();
 }
 
 std::string WatchView::Next(const v1::WatchWindowsResponse& message, absl::Time now) {

@@ -33,17 +33,20 @@ ABSL_FLAG(std::string, tls_cert, "", "PEM file with the certificate that --grpc_
 ABSL_FLAG(std::string, tls_key, "", "PEM file with the private key of --tls_cert.");
 ABSL_FLAG(std::string, tls_client_ca, "", "PEM file with the authority that must have signed the certificates of callers.");
 ABSL_FLAG(std::string, store, "",
-          "What daemons share: memory, file:PATH, etcd://HOST:PORT[,HOST:PORT…], or etcds://… for TLS. Daemons with the same etcd answer "
+          "What daemons share: memory, file:PATH, etcd://HOST:PORT[,HOST:PORT…], or etcds://… for TLS. Daemons with the same "
+          "etcd answer "
           "for each other's nodes. Default: a file in a state directory, else memory.");
-ABSL_FLAG(std::string, store_ca, "", "PEM file with the authority that must have signed etcd's certificate. Empty: the system's.");
+ABSL_FLAG(std::string, store_ca, "",
+          "PEM file with the authority that must have signed etcd's certificate. Empty: the system's.");
 ABSL_FLAG(std::string, store_cert, "", "PEM file with the certificate that is shown to etcd.");
 ABSL_FLAG(std::string, store_key, "", "PEM file with the private key of --store_cert.");
 ABSL_FLAG(std::string, store_user, "", "User that etcd knows, where it asks for one.");
 ABSL_FLAG(std::string, store_password_file, "", "File with the password of --store_user in its first line.");
 ABSL_FLAG(std::string, node_name, "", "Name of this node; each daemon of a store has its own. Default: the host's name.");
-ABSL_FLAG(std::string, advertise, "",
-          "HOST:PORT at which other daemons reach --grpc_listen; port 0: the one it got. Default: the address of --grpc_listen, "
-          "unless that is a wildcard or loopback.");
+ABSL_FLAG(
+    std::string, advertise, "",
+    "HOST:PORT at which other daemons reach --grpc_listen; port 0: the one it got. Default: the address of --grpc_listen, "
+    "unless that is a wildcard or loopback.");
 ABSL_FLAG(bool, grpc_reflection, true, "Serve gRPC reflection, so that grpcurl and the like need no .proto files.");
 ABSL_FLAG(uint32_t, max_clients, 256, "Trainer connections served at once; more are refused. Also the ranks kept of one job.");
 ABSL_FLAG(uint32_t, max_clients_per_user, 0,

@@ -117,7 +117,8 @@ std::string PlaceOf(const std::string& run_directory) {
   return absl::StrCat(boot, " ", major(directory.st_dev), ":", minor(directory.st_dev), " ", directory.st_ino);
 }
 
-absl::StatusOr<std::unique_ptr<Store>> OpenStore(const StoreOptions& options, const std::string& run_directory, const LogLine& log) {
+absl::StatusOr<std::unique_ptr<Store>> OpenStore(const StoreOptions& options, const std::string& run_directory,
+                                                 const LogLine& log) {
   switch (options.address.kind) {
     case StoreAddress::Kind::kMemory:
       return std::make_unique<MemoryStore>();
@@ -131,8 +132,8 @@ absl::StatusOr<std::unique_ptr<Store>> OpenStore(const StoreOptions& options, co
   return OpenDefaultStore(run_directory, log);
 }
 
-void AnnounceNode(const StoreOptions& options, const std::string& run_directory, const std::string& version, int tcp_port, bool tls,
-                  Store* store) {
+void AnnounceNode(const StoreOptions& options, const std::string& run_directory, const std::string& version, int tcp_port,
+                  bool tls, Store* store) {
   store::v1::StoredNode node;
   node.set_node_name(options.node_name);
   std::string address = options.advertise_address;
@@ -157,8 +158,9 @@ absl::Status AwaitAnnounced(const StoreOptions& options, Store* store, const Log
     absl::SleepFor(kLook);
   }
   if (absl::IsAlreadyExists(status)) {
-    return absl::AlreadyExistsError(absl::StrCat("another daemon", DescribeOther(options, *store), " is node \"", options.node_name, "\" in ",
-                                                 options.shown, "; give each daemon its own --node_name"));
+    return absl::AlreadyExistsError(absl::StrCat("another daemon", DescribeOther(options, *store), " is node \"",
+                                                 options.node_name, "\" in ", options.shown,
+                                                 "; give each daemon its own --node_name"));
   }
   log(absl::StrCat(options.shown, " does not answer; this daemon goes on alone and joins when it does: ", status.message()));
   return absl::OkStatus();

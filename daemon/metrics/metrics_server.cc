@@ -40,7 +40,8 @@ class ExposerMetricsServer final : public MetricsServer {
  public:
   ExposerMetricsServer(const std::string& listen, const std::string& version, Registry* registry,
                        const RejectionCounts* rejections, const Store* store)
-      : collectable_(std::make_shared<RegistryCollectable>(version, registry, rejections, store)), exposer_(ServerOptions(listen)) {
+      : collectable_(std::make_shared<RegistryCollectable>(version, registry, rejections, store)),
+        exposer_(ServerOptions(listen)) {
     exposer_.RegisterCollectable(collectable_);
   }
 

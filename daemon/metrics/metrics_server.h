@@ -18,10 +18,11 @@ namespace gradgate {
 
 class MetricsServer {
  public:
-  // `listen` is host:port or port; port 0: any. No pointer is owned; all outlive this. Without a `store` its series are left out.
-  // UNAVAILABLE: the address cannot be bound.
+  // `listen` is host:port or port; port 0: any. No pointer is owned; all outlive this. Without a `store` its series are left
+  // out. UNAVAILABLE: the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen, const std::string& version,
-                                                              Registry* registry, const RejectionCounts* rejections, const Store* store = nullptr);
+                                                              Registry* registry, const RejectionCounts* rejections,
+                                                              const Store* store = nullptr);
   virtual ~MetricsServer() = default;
 
   // The port in use.

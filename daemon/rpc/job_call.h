@@ -238,11 +238,11 @@ grpc::ServerUnaryReactor* AnswerForJob(grpc::CallbackServerContext* context, con
 template <typename Request, typename Response>
 absl::StatusOr<Response> AskForJob(absl::Time deadline, const Request& request, Peers* peers,
                                    JobQuestion<Request, Response> question) {
-  std::promise<absl::StatusOr<Response>> answer;
+  const auto answer = std::make_shared<std::promise<absl::StatusOr<Response>>>();  // the other thread may be in it for longer than this
   const auto asking = std::make_shared<JobAsking<Request, Response>>(
-      request, peers, std::move(question), [&answer](absl::StatusOr<Response> got) { answer.set_value(std::move(got)); });
+      request, peers, std::move(question), [answer](absl::StatusOr<Response> got) { answer->set_value(std::move(got)); });
   asking->Start(deadline);
-  return answer.get_future().get();
+  return answer->get_future().get();
 }
 
 }  // namespace gradgate

@@ -21,8 +21,14 @@ constexpr absl::string_view kPrefix = "nodes/";
 constexpr absl::Duration kTelling = absl::Milliseconds(750);  // who is silent for so long is asked briefly for a while
 constexpr double kCallersShare = 0.8;                         // of its time may be spent on waiting for others
 
-// Why a status means that the daemon gave no answer; empty where it is one.
-std::string NoAnswer(const grpc::Status& status, absl::Duration given) {
+std::string Silent(absl::Duration given, bool brief) {
+  const std::string text = absl::StrCat(
+      "did not answer within ", absl::FormatDuration(absl::Floor(given + absl::Milliseconds(5), absl::Milliseconds(10))));
+  return brief ? absl::StrCat(text, ", nor a longer question shortly before") : text;
+}
+
+// Why a status means that the daemon gave no answer; empty where it is one. `brief`: it was silent not long ago.
+std::string NoAnswer(const grpc::Status& status, absl::Duration given, bool brief) {
   const std::string message = Presentable(status.error_message());
   switch (status.error_code()) {
     case grpc::StatusCode::OK:
@@ -34,7 +40,7 @@ std::string NoAnswer(const grpc::Status& status, absl::Duration given) {
     case grpc::StatusCode::OUT_OF_RANGE:
       return "";
     case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return absl::StrCat("did not answer within ", absl::FormatDuration(absl::Floor(given, absl::Milliseconds(1))));
+      return Silent(given, brief);
     case grpc::StatusCode::CANCELLED:
       return "the question was given up before it answered";
     case grpc::StatusCode::UNAVAILABLE:
@@ -90,6 +96,7 @@ class StorePeers final : public Peers {
   struct Planned {
     std::vector<Raw> answers;
     std::vector<size_t> answer_of;  // of each call
+    std::vector<bool> briefly;      // likewise
     std::vector<FanOut::Call> calls;
   };
 
@@ -97,7 +104,7 @@ class StorePeers final : public Peers {
                               const std::optional<absl::flat_hash_set<std::string>>& only, Parse parse, RawDone done) override;
   Planned Plan(const std::optional<absl::flat_hash_set<std::string>>& only, absl::Time deadline, absl::Time now);
   size_t TakeCalls(size_t wanted);
-  static void Take(FanOut::End& end, absl::Duration given, const Parse& parse, Raw& answer);
+  static void Take(FanOut::End& end, absl::Duration given, bool brief, const Parse& parse, Raw& answer);
 
   const Store* const store_;
   const PeersOptions options_;
@@ -160,6 +167,7 @@ StorePeers::Planned StorePeers::Plan(const std::optional<absl::flat_hash_set<std
       continue;
     }
     plan.answer_of.push_back(plan.answers.size() - 1);
+    plan.briefly.push_back(way.briefly);
     plan.calls.push_back({std::move(way.channel), way.briefly ? std::min(deadline, now + kBriefly) : deadline});
   }
   const size_t allowed = TakeCalls(plan.calls.size());
@@ -181,7 +189,7 @@ size_t StorePeers::TakeCalls(size_t wanted) {
   }
 }
 
-void StorePeers::Take(FanOut::End& end, absl::Duration given, const Parse& parse, Raw& answer) {
+void StorePeers::Take(FanOut::End& end, absl::Duration given, bool brief, const Parse& parse, Raw& answer) {
   if (end.status.ok()) {
     grpc::ProtoBufferReader bytes(&end.answer);
     answer.response = parse(&bytes);
@@ -191,7 +199,7 @@ void StorePeers::Take(FanOut::End& end, absl::Duration given, const Parse& parse
     }
   }
   answer.status = absl::Status(static_cast<absl::StatusCode>(end.status.error_code()), end.status.error_message());
-  answer.node.set_error(NoAnswer(end.status, given));
+  answer.node.set_error(NoAnswer(end.status, given, brief));
   answer.node.set_answered(answer.node.error().empty());
   Set(end.duration, answer.node.mutable_answer_duration());
 }
@@ -221,7 +229,7 @@ std::shared_ptr<Asking> StorePeers::Ask(absl::string_view method, std::string re
   const auto all_ended = [core = core_, key = fan_out.get(), plan, now, parse = std::move(parse),
                           done = std::move(done)](std::vector<FanOut::End> ends) {
     for (size_t i = 0; i < ends.size(); ++i) {
-      Take(ends[i], plan->calls[i].deadline - now, parse, plan->answers[plan->answer_of[i]]);
+      Take(ends[i], plan->calls[i].deadline - now, plan->briefly[i], parse, plan->answers[plan->answer_of[i]]);
     }
     {
       MutexLock lock(&core->mutex);

@@ -15,7 +15,8 @@ namespace {
 // Whether the file at `path` is the one that `fd` is open on: its former holder may have removed it in between.
 bool IsStillThere(int fd, const std::string& path) {
   struct stat opened, named;
-  return fstat(fd, &opened) == 0 && stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+  return fstat(fd, &opened) == 0 && stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // A store of this daemon alone that outlives it: memory with a file.
 //
-// Each change writes a whole new file beside the old one, and puts it in its place once it is on the disk. A second daemon cannot open
-// the same file meanwhile: PATH.lock is held. A file that cannot be understood is put aside as PATH.damaged-TIME, and told.
+// Each change writes a whole new file beside the old one, and puts it in its place once it is on the disk. A second daemon
+// cannot open the same file meanwhile: PATH.lock is held. A file that cannot be understood is put aside as PATH.damaged-TIME,
+// and told.
 //
 // Thread class: as Store. Put and Delete take as long as the disk does, whatever the deadline.
 

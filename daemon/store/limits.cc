@@ -23,8 +23,8 @@ absl::Status CheckStoreValue(absl::string_view key, absl::string_view value) {
 
 absl::Status CheckStoreRoom(size_t key_count, size_t byte_count, absl::string_view key, absl::string_view value) {
   if (key_count >= kMaxStoreKeys) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no room for ", key, ": the store holds ", key_count, " keys, which is all it may; remove policies of old jobs"));
+    return absl::ResourceExhaustedError(absl::StrCat("no room for ", key, ": the store holds ", key_count,
+                                                     " keys, which is all it may; remove policies of old jobs"));
   }
   if (byte_count + key.size() + value.size() > kMaxStoreBytes) {
     return absl::ResourceExhaustedError(absl::StrCat("no room for ", key, ": the store holds ", byte_count, " bytes, at most ",

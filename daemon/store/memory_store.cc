@@ -29,8 +29,8 @@ size_t ByteCount(const StoreImage& image) {
   return count;
 }
 
-absl::StatusOr<int64_t> MemoryStore::Put(absl::string_view key, absl::string_view value, std::optional<int64_t> expected_revision,
-                                         absl::Time deadline) {
+absl::StatusOr<int64_t> MemoryStore::Put(absl::string_view key, absl::string_view value,
+                                         std::optional<int64_t> expected_revision, absl::Time deadline) {
   if (absl::Status s = CheckStoreKey(key); !s.ok()) return CountError(s);
   if (absl::Status s = CheckStoreValue(key, value); !s.ok()) return CountError(s);
   MutexLock writing(&writing_);

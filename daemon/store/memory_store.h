@@ -44,7 +44,8 @@ class MemoryStore : public Store {
   virtual absl::Status Save(const StoreImage& /*next*/) { return absl::OkStatus(); }
 
   StoreImage Copy() const ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Commit(StoreImage next, const std::string& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Commit(StoreImage next, const std::string& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CountError(absl::Status status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   Mutex writing_;  // held while a change is being saved; reads do not wait for that

@@ -87,8 +87,9 @@ absl::Status CheckNodeName(absl::string_view name) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
   });
   if (is_good) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the node's name \"", name.substr(0, 2 * kMaxNodeNameBytes), "\" must be 1 to ",
-                                                 kMaxNodeNameBytes, " letters, digits, '.', '_' and '-'; give another --node_name"));
+  return absl::InvalidArgumentError(absl::StrCat("the node's name \"", name.substr(0, 2 * kMaxNodeNameBytes),
+                                                 "\" must be 1 to ", kMaxNodeNameBytes,
+                                                 " letters, digits, '.', '_' and '-'; give another --node_name"));
 }
 
 absl::Status CheckAdvertiseAddress(absl::string_view address) {
@@ -97,8 +98,8 @@ absl::Status CheckAdvertiseAddress(absl::string_view address) {
     return absl::InvalidArgumentError(absl::StrCat("--advertise=", address, " is not HOST:PORT; give node7.example:9768, say"));
   }
   if (host == "0.0.0.0" || host == "[::]") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--advertise=", address, " is no address that other daemons could connect to; give this node's name or address"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--advertise=", address, " is no address that other daemons could connect to; give this node's name or address"));
   }
   return absl::OkStatus();
 }

@@ -22,8 +22,8 @@ struct StoreAddress {
   bool tls = false;                    // kEtcd: etcds://
 };
 
-// "", "memory", "file:PATH", "etcd://host[:port],…", "etcds://…"; port 2379 where none is given. INVALID_ARGUMENT names the text and
-// what it may be.
+// "", "memory", "file:PATH", "etcd://host[:port],…", "etcds://…"; port 2379 where none is given. INVALID_ARGUMENT names the
+// text and what it may be.
 absl::StatusOr<StoreAddress> ParseStoreAddress(absl::string_view text);
 
 // 1 to 128 letters, digits, '.', '_' and '-', since it becomes part of a key and is shown. INVALID_ARGUMENT.

@@ -125,12 +125,12 @@ class Binaries:
 
 
 class Daemon:
-    """A gradgated with its sockets in `directory` and its metrics on a free port."""
+    """A gradgated with its sockets in `directory` and its metrics on a free port; started by what `enter` begins a command with."""
 
-    def __init__(self, binaries: Binaries, directory: str | pathlib.Path) -> None:
+    def __init__(self, binaries: Binaries, directory: str | pathlib.Path, *flags: str, enter: tuple[str, ...] = ()) -> None:
         self.binaries = binaries
         self.directory = str(directory)
-        command = [binaries.path("gradgated"), f"--dir={directory}", "--metrics_listen=127.0.0.1:0"]
+        command = [*enter, binaries.path("gradgated"), f"--dir={directory}", "--metrics_listen=127.0.0.1:0", *flags]
         self.process = Process(command)
         self.metrics_url = self.process.wait_line(" ready: ").split("metrics ")[1]
 

@@ -65,6 +65,7 @@ grpc::Status FakeDaemon::Begin(grpc::ServerContext* context, const std::string* 
 grpc::Status FakeDaemon::ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest* request,
                                   v1::ListJobsResponse* response) {
   ++list_jobs_calls;
+  last_scope = request->scope();
   if (grpc::Status status = Begin(context, nullptr); !status.ok()) return status;
   const int size = std::min(request->page_size() == 0 ? 100 : request->page_size(), max_page_size);
   return Page(jobs, request->page_token(), size, response->mutable_jobs(), response->mutable_next_page_token());
@@ -72,6 +73,7 @@ grpc::Status FakeDaemon::ListJobs(grpc::ServerContext* context, const v1::ListJo
 
 grpc::Status FakeDaemon::GetJobStats(grpc::ServerContext* context, const v1::GetJobStatsRequest* request,
                                      v1::GetJobStatsResponse* response) {
+  last_scope = request->scope();
   if (grpc::Status status = Begin(context, &request->job()); !status.ok()) return status;
   *response = stats.at(request->job());
   return grpc::Status::OK;
@@ -79,7 +81,9 @@ grpc::Status FakeDaemon::GetJobStats(grpc::ServerContext* context, const v1::Get
 
 grpc::Status FakeDaemon::ListWindows(grpc::ServerContext* context, const v1::ListWindowsRequest* request,
                                      v1::ListWindowsResponse* response) {
-  ++list_windows_calls;
+  last_scope = request->scope();
+  const auto page = static_cast<size_t>(list_windows_calls++);
+  if (page < page_nodes.size()) *response->add_nodes() = page_nodes[page];
   if (grpc::Status status = Begin(context, &request->job()); !status.ok()) return status;
   std::vector<v1::Window> ordered = windows;
   if (request->newest_first()) std::reverse(ordered.begin(), ordered.end());
@@ -87,6 +91,14 @@ grpc::Status FakeDaemon::ListWindows(grpc::ServerContext* context, const v1::Lis
   const grpc::Status status = Page(ordered, repeat_page_token ? "" : request->page_token(), size, response->mutable_windows(),
                                    response->mutable_next_page_token());
   return status;
+}
+
+grpc::Status FakeDaemon::ListNodes(grpc::ServerContext* context, const v1::ListNodesRequest* request,
+                                   v1::ListNodesResponse* response) {
+  last_scope = request->scope();
+  if (grpc::Status status = Begin(context, nullptr); !status.ok()) return status;
+  *response = nodes;
+  return grpc::Status::OK;
 }
 
 grpc::Status FakeDaemon::WatchWindows(grpc::ServerContext* context, const v1::WatchWindowsRequest* request,

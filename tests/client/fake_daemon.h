@@ -53,16 +53,19 @@ class FakeDaemon final : public v1::SyncStatsService::Service {
   // Lets watches in AfterScript::kHold go on to send `after_hold` and end.
   void Release() { release_.Notify(); }
 
+  v1::ListNodesResponse nodes;
   std::map<std::string, v1::GetJobStatsResponse> stats;  // by the name that is asked for
   std::vector<v1::Job> jobs;
-  std::vector<v1::Window> windows;  // of every job; oldest first
-  int max_page_size = 1000;         // gives at most so many, whatever is asked
-  bool repeat_page_token = false;   // breaks the protocol: each page is its own successor
+  std::vector<v1::Window> windows;         // of every job; oldest first
+  std::vector<v1::NodeAnswer> page_nodes;  // of the first page, the second page…: who was asked
+  int max_page_size = 1000;                // gives at most so many, whatever is asked
+  bool repeat_page_token = false;          // breaks the protocol: each page is its own successor
   std::vector<v1::WatchWindowsResponse> watch_script;
   AfterScript after_script = AfterScript::kEnd;
   std::vector<v1::WatchWindowsResponse> after_hold;
   grpc::Status fail;  // every handler's answer, unless OK
 
+  std::atomic<int> last_scope = -1;  // of the latest request that has one
   std::atomic<int> list_jobs_calls = 0;
   std::atomic<int> list_windows_calls = 0;
   std::atomic<int> watch_calls_ended_by_client = 0;
@@ -70,6 +73,7 @@ class FakeDaemon final : public v1::SyncStatsService::Service {
 
   grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest*, v1::ListJobsResponse*) override;
   grpc::Status GetJobStats(grpc::ServerContext*, const v1::GetJobStatsRequest*, v1::GetJobStatsResponse*) override;
+  grpc::Status ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*, v1::ListNodesResponse*) override;
   grpc::Status ListWindows(grpc::ServerContext*, const v1::ListWindowsRequest*, v1::ListWindowsResponse*) override;
   grpc::Status WatchWindows(grpc::ServerContext*, const v1::WatchWindowsRequest*,
                             grpc::ServerWriter<v1::WatchWindowsResponse>*) override;

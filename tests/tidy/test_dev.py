@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-STAND_INS = ("apt-cache", "apt-get", "cmake", "ctest", "dpkg-deb", "dpkg-query", "promtool", "python3", "setarch", "sudo")
+STAND_INS = ("apt-cache", "apt-get", "cmake", "ctest", "dpkg-deb", "dpkg-query", "etcd", "promtool", "python3", "setarch", "sudo")
 
 
 class DevTest(unittest.TestCase):
@@ -109,6 +109,13 @@ class DevTest(unittest.TestCase):
         self.stand_in("apt-cache", "exit 100")
         self.dev("setup")
         self.assertEqual(self.called("apt-get")[-1], "apt-get download prometheus")
+
+    def test_setup_gets_etcd_without_the_server(self) -> None:
+        (self.root / "bin/etcd").unlink()
+        if shutil.which("etcd", path="/usr/sbin:/usr/bin:/sbin:/bin"):
+            self.skipTest("etcd is installed here")
+        self.dev("setup")
+        self.assertEqual(self.called("apt-get")[-1], "apt-get download etcd-server")
 
     @unittest.skipIf(os.geteuid() != 0, "needs to become another user")
     def test_setup_says_that_it_uses_sudo(self) -> None:

@@ -40,10 +40,9 @@ absl::Status Announcer::GrantLease(size_t endpoint) {
   etcdserverpb::LeaseGrantRequest request;
   request.set_ttl(absl::ToInt64Seconds(options_->lease_ttl));
   etcdserverpb::LeaseGrantResponse response;
-  const absl::Status status =
-      link_->Call(endpoint, absl::Now() + options_->call_timeout, [&](EtcdStubs& stubs, grpc::ClientContext* context) {
-        return stubs.lease->LeaseGrant(context, request, &response);
-      });
+  const absl::Status status = link_->Call(
+      endpoint, absl::Now() + options_->call_timeout,
+      [&](EtcdStubs& stubs, grpc::ClientContext* context) { return stubs.lease->LeaseGrant(context, request, &response); });
   if (!status.ok()) return status;
   if (response.id() == 0) return absl::InternalError(absl::StrCat("etcd made no lease: ", ShownText(response.error())));
   lease_ = response.id();
@@ -68,9 +67,8 @@ absl::Status Announcer::UpdateKey(size_t endpoint, const std::string& key, const
         PutTransaction(options_->prefix + key, value, lease_, present ? present->revision : 0);
     etcdserverpb::TxnResponse response;
     const absl::Status status =
-        link_->Call(endpoint, absl::Now() + options_->call_timeout, [&](EtcdStubs& stubs, grpc::ClientContext* context) {
-          return stubs.kv->Txn(context, request, &response);
-        });
+        link_->Call(endpoint, absl::Now() + options_->call_timeout,
+                    [&](EtcdStubs& stubs, grpc::ClientContext* context) { return stubs.kv->Txn(context, request, &response); });
     if (!status.ok()) return status;
     if (response.succeeded()) {
       state_->ChangeCopy([&](EtcdCopy& copy) {
@@ -81,7 +79,7 @@ absl::Status Announcer::UpdateKey(size_t endpoint, const std::string& key, const
     }
     present = PresentValue(response);
   }
-  return absl::UnavailableError(absl::StrCat(key, " changes too often in ", options_->name));
+  return absl::AbortedError(absl::StrCat(key, " changes too often in ", options_->name));
 }
 
 void Announcer::SayFarewell(size_t endpoint, absl::Time deadline) {
@@ -89,9 +87,11 @@ void Announcer::SayFarewell(size_t endpoint, absl::Time deadline) {
   etcdserverpb::LeaseRevokeRequest request;
   request.set_id(lease_);
   etcdserverpb::LeaseRevokeResponse response;
-  link_->CallAfterCancel(endpoint, deadline, [&](EtcdStubs& stubs, grpc::ClientContext* context) {
-        return stubs.lease->LeaseRevoke(context, request, &response);
-      }).IgnoreError();
+  link_
+      ->CallAfterCancel(
+          endpoint, deadline,
+          [&](EtcdStubs& stubs, grpc::ClientContext* context) { return stubs.lease->LeaseRevoke(context, request, &response); })
+      .IgnoreError();
 }
 
 }  // namespace gradgate

@@ -22,8 +22,8 @@ class Announcer {
   // None is owned; all outlive this.
   Announcer(const EtcdOptions* options, EtcdLink* link, EtcdState* state) : options_(options), link_(link), state_(state) {}
 
-  // Brings etcd up to date, and says so to the state. A lease is made when there is something to announce and none yet. Errors are
-  // those after which nothing else works either; what etcd refuses for one key is in the state's AnnounceStatus.
+  // Brings etcd up to date, and says so to the state. A lease is made when there is something to announce and none yet. Errors
+  // are those after which nothing else works either; what etcd refuses for one key is in the state's AnnounceStatus.
   absl::Status Update(size_t endpoint);
 
   // 0: none.

@@ -1,4 +1,5 @@
-// A bidirectional gRPC stream as events on a completion queue: reads all the time, sends what is queued, and says once that it has ended.
+// A bidirectional gRPC stream as events on a completion queue: reads all the time, sends what is queued, and says once that it
+// has ended.
 //
 //   Start ─► open ─► (read | written)… ─► ended
 //

@@ -1,5 +1,5 @@
-// How long to wait before the next try: doubled each time up to a limit, and then a random part of it, so that a thousand daemons do not
-// come back at the same instant. Pure apart from the seed.
+// How long to wait before the next try: doubled each time up to a limit, and then a random part of it, so that a thousand
+// daemons do not come back at the same instant. Pure apart from the seed.
 //
 // Thread class: one thread per object.
 
@@ -16,7 +16,8 @@ namespace gradgate {
 
 class Backoff {
  public:
-  Backoff(absl::Duration least, absl::Duration most, uint64_t seed) : least_(least), most_(most), limit_(least), random_(seed) {}
+  Backoff(absl::Duration least, absl::Duration most, uint64_t seed)
+      : least_(least), most_(most), limit_(least), random_(seed) {}
 
   void Reset() { limit_ = least_; }
 

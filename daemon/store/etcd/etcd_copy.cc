@@ -81,7 +81,8 @@ std::vector<std::string> EtcdCopy::Apply(const etcdserverpb::WatchResponse& resp
     const std::string key = OwnKey(pair.key());
     const Entry* known = Find(key);
     const auto removed = removed_ahead_.find(key);
-    if ((known != nullptr && known->revision >= revision) || (removed != removed_ahead_.end() && removed->second >= revision)) continue;
+    if ((known != nullptr && known->revision >= revision) || (removed != removed_ahead_.end() && removed->second >= revision))
+      continue;
     const size_t others = key.empty() ? 0 : entries_.size() - (known != nullptr ? 1 : 0);
     const size_t bytes = byte_count_ - (known != nullptr ? key.size() + known->value.size() : 0);
     if (event.type() == kRemovedEvent) {

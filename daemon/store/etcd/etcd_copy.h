@@ -1,10 +1,11 @@
 // The copy of what lies under the prefix, and the rules by which it follows etcd. Pure.
 //
-// It is read as a whole at one revision (Begin, Read…, Finish), and then follows a watch from the next one on (Apply). Own writes are
-// taken in at once (Wrote, Removed), ahead of the watch, which later brings them again. What is older than what is known is ignored.
+// It is read as a whole at one revision (Begin, Read…, Finish), and then follows a watch from the next one on (Apply). Own
+// writes are taken in at once (Wrote, Removed), ahead of the watch, which later brings them again. What is older than what is
+// known is ignored.
 //
-// Everything that comes from etcd may have been written by anybody: keys outside the prefix, that are no text, or beyond limits.h are left
-// out and counted.
+// Everything that comes from etcd may have been written by anybody: keys outside the prefix, that are no text, or beyond
+// limits.h are left out and counted.
 //
 // Thread class: one thread at a time.
 

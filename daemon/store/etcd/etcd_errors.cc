@@ -9,22 +9,31 @@ namespace {
 
 constexpr size_t kMaxShownBytes = 300;
 
+absl::string_view TlsRemedy(absl::string_view text) {
+  if (absl::StrContains(text, "Peer name")) return "; its certificate does not name this host: write the name that it has";
+  if (absl::StrContains(text, "andshake")) {
+    return "; its certificate is not signed by --store_ca, or not valid by this machine's clock";
+  }
+  if (absl::StrContains(text, "Endpoint read failed") || absl::StrContains(text, "Socket closed") ||
+      absl::StrContains(text, "reset")) {
+    return "; it may want a client certificate that its authority signed (--store_cert, --store_key), or speak no TLS "
+           "(etcd://)";
+  }
+  return "";
+}
+
+absl::string_view PlainRemedy(absl::string_view text) {
+  const bool broke_off = absl::StrContains(text, "Socket closed") || absl::StrContains(text, "reset");
+  return broke_off ? "; if it speaks TLS, write etcds://" : "";
+}
+
 absl::string_view Remedy(absl::StatusCode code, absl::string_view text, const EtcdOptions& options) {
   if (absl::StrContains(text, "user name is empty")) return "; it asks for a user: give --store_user and --store_password_file";
   if (absl::StrContains(text, "invalid user ID or password")) return "; check --store_user and --store_password_file";
-  if (absl::StrContains(text, "space exceeded")) return "; etcd's disk quota is used up: compact and defragment it, then disarm its alarm";
-  if (absl::StrContains(text, "CERTIFICATE_VERIFY_FAILED")) {
-    return "; its certificate is not signed by --store_ca, does not name this host, or the clocks differ";
-  }
+  if (absl::StrContains(text, "space exceeded"))
+    return "; etcd's disk quota is used up: compact and defragment it, then disarm its alarm";
   if (code == absl::StatusCode::kPermissionDenied) return "; grant the user read and write on the prefix /gradgate/v1/";
-  if (code == absl::StatusCode::kUnavailable && !options.tls &&
-      (absl::StrContains(text, "Socket closed") || absl::StrContains(text, "Connection reset"))) {
-    return "; if it speaks TLS, write etcds://";
-  }
-  if (code == absl::StatusCode::kUnavailable && options.tls && absl::StrContains(text, "andshake")) {
-    return "; it may speak no TLS (then write etcd://), want a client certificate (--store_cert, --store_key), or have a certificate that "
-           "--store_ca did not sign or that does not name this host";
-  }
+  if (code == absl::StatusCode::kUnavailable) return options.tls ? TlsRemedy(text) : PlainRemedy(text);
   return "";
 }
 
@@ -47,8 +56,8 @@ absl::Status EtcdError(const grpc::Status& status, absl::string_view endpoint, c
       code == absl::StatusCode::kUnauthenticated) {
     code = absl::StatusCode::kPermissionDenied;
   }
-  return absl::Status(code, absl::StrCat(endpoint, ": ", text.empty() ? absl::StatusCodeToString(code) : text,
-                                         Remedy(code, text, options)));
+  return absl::Status(
+      code, absl::StrCat(endpoint, ": ", text.empty() ? absl::StatusCodeToString(code) : text, Remedy(code, text, options)));
 }
 
 bool IsTokenError(const grpc::Status& status) {

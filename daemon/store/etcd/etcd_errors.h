@@ -17,7 +17,8 @@ namespace gradgate {
 // Text of another machine, fit for a terminal, and short.
 std::string ShownText(absl::string_view text_untrusted);
 
-// The status with the endpoint's name before it and a remedy behind it. What etcd says of users and passwords becomes PERMISSION_DENIED.
+// The status with the endpoint's name before it and a remedy behind it. What etcd says of users and passwords becomes
+// PERMISSION_DENIED.
 absl::Status EtcdError(const grpc::Status& status, absl::string_view endpoint, const EtcdOptions& options);
 
 // The token is missing, unknown, expired, or older than a change of users.

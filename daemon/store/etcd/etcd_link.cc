@@ -1,5 +1,6 @@
 #include "daemon/store/etcd/etcd_link.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -19,7 +20,8 @@ namespace {
 constexpr int kMaxMessageBytes = 8 << 20;
 constexpr int kConnectTimeoutMs = 3000;
 constexpr int kMinBackoffMs = 100;
-constexpr int kMaxBackoffMs = 2000;
+constexpr int kMaxBackoffMs = 1000;
+constexpr absl::Duration kLook = absl::Milliseconds(100);  // how soon Cancel() is seen by who waits for a connection
 
 absl::Status ReadPem(absl::string_view flag, const std::string& path, std::string* text) {
   if (path.empty()) return absl::OkStatus();
@@ -46,7 +48,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const Etcd
 grpc::ChannelArguments Arguments() {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);           // etcd's own clients use none either
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // etcd's own clients use none either
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own for each store of a process
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kMinBackoffMs);
@@ -67,13 +69,32 @@ absl::StatusOr<std::unique_ptr<EtcdLink>> EtcdLink::Create(const EtcdOptions& op
   std::unique_ptr<EtcdLink> link(new EtcdLink(options));
   for (const std::string& endpoint : options.endpoints) {
     const auto channel = grpc::CreateCustomChannel(endpoint, *credentials, Arguments());
-    link->stubs_.push_back({endpoint, etcdserverpb::KV::NewStub(channel), etcdserverpb::Lease::NewStub(channel),
+    link->stubs_.push_back({endpoint, channel, etcdserverpb::KV::NewStub(channel), etcdserverpb::Lease::NewStub(channel),
                             etcdserverpb::Watch::NewStub(channel), etcdserverpb::Auth::NewStub(channel)});
   }
   return link;
 }
 
+// A call on a channel whose last attempt has failed fails at once, and nobody would then drive the next attempt: gRPC polls
+// sockets only while somebody waits for something.
+void EtcdLink::AwaitConnection(size_t endpoint, absl::Time deadline) {
+  const std::shared_ptr<grpc::Channel>& channel = stubs(endpoint).channel;
+  // Of a channel whose attempts fail, the next one's failure cannot be told from the last one's; then half of the time is left
+  // to hear why.
+  const absl::Time begin = absl::Now();
+  const absl::Time failing_until = begin + std::min((deadline - begin) / 2, absl::Milliseconds(kMaxBackoffMs));
+  bool tried = false;
+  while (absl::Now() < deadline && !cancelled()) {
+    const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);
+    if (state == GRPC_CHANNEL_READY || state == GRPC_CHANNEL_SHUTDOWN) return;
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE && (tried || absl::Now() >= failing_until)) return;
+    tried |= state != GRPC_CHANNEL_TRANSIENT_FAILURE;
+    tried |= channel->WaitForStateChange(state, absl::ToChronoTime(std::min(deadline, absl::Now() + kLook)));
+  }
+}
+
 grpc::Status EtcdLink::CallOnce(size_t endpoint, absl::Time deadline, const std::string& token, bool is_last, Method method) {
+  if (!is_last) AwaitConnection(endpoint, deadline);
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(deadline));
   AddMetadata(token, &context);
@@ -127,7 +148,9 @@ absl::Status EtcdLink::Call(size_t endpoint, absl::Time deadline, bool is_last, 
   }
 }
 
-absl::Status EtcdLink::Call(size_t endpoint, absl::Time deadline, Method method) { return Call(endpoint, deadline, false, method); }
+absl::Status EtcdLink::Call(size_t endpoint, absl::Time deadline, Method method) {
+  return Call(endpoint, deadline, false, method);
+}
 
 absl::Status EtcdLink::CallAfterCancel(size_t endpoint, absl::Time deadline, Method method) {
   return Call(endpoint, deadline, true, method);
@@ -136,6 +159,7 @@ absl::Status EtcdLink::CallAfterCancel(size_t endpoint, absl::Time deadline, Met
 absl::Status EtcdLink::PrepareStream(size_t endpoint, absl::Time deadline, grpc::ClientContext* context) {
   absl::StatusOr<std::string> token = Token(endpoint, deadline, false);
   if (!token.ok()) return token.status();
+  AwaitConnection(endpoint, deadline);
   AddMetadata(*token, context);
   return absl::OkStatus();
 }

@@ -26,6 +26,7 @@ namespace gradgate {
 // One endpoint.
 struct EtcdStubs {
   std::string endpoint;
+  std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<etcdserverpb::KV::Stub> kv;
   std::unique_ptr<etcdserverpb::Lease::Stub> lease;
   std::unique_ptr<etcdserverpb::Watch::Stub> watch;
@@ -57,6 +58,12 @@ class EtcdLink {
  private:
   explicit EtcdLink(const EtcdOptions& options) : options_(options) {}
 
+  // Waits until the endpoint is connected, or an attempt to connect has failed that ended after this began.
+  void AwaitConnection(size_t endpoint, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool cancelled() ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(&mutex_);
+    return cancelled_;
+  }
   grpc::Status CallOnce(size_t endpoint, absl::Time deadline, const std::string& token, bool is_last, Method method)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Call(size_t endpoint, absl::Time deadline, bool is_last, Method method) ABSL_LOCKS_EXCLUDED(mutex_);

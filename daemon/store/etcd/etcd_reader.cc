@@ -20,7 +20,12 @@ constexpr size_t kMaxKeysRead = 2 * kMaxStoreKeys;  // what comes beyond them is
 class Reader {
  public:
   Reader(const EtcdOptions& options, size_t endpoint, EtcdLink* link, EtcdState* state)
-      : options_(options), endpoint_(endpoint), link_(link), state_(state), next_key_(options.prefix), end_(PrefixEnd(options.prefix)) {}
+      : options_(options),
+        endpoint_(endpoint),
+        link_(link),
+        state_(state),
+        next_key_(options.prefix),
+        end_(PrefixEnd(options.prefix)) {}
 
   absl::Status Run() {
     Change([](EtcdCopy& copy) { copy.Begin(); });
@@ -49,10 +54,9 @@ class Reader {
     request.set_revision(revision_);
     request.set_keys_only(keys_only);
     etcdserverpb::RangeResponse response;
-    const absl::Status status =
-        link_->Call(endpoint_, absl::Now() + options_.call_timeout, [&](EtcdStubs& stubs, grpc::ClientContext* context) {
-          return stubs.kv->Range(context, request, &response);
-        });
+    const absl::Status status = link_->Call(
+        endpoint_, absl::Now() + options_.call_timeout,
+        [&](EtcdStubs& stubs, grpc::ClientContext* context) { return stubs.kv->Range(context, request, &response); });
     if (!status.ok()) return status;
     return response;
   }
@@ -91,7 +95,8 @@ class Reader {
     if (page_untrusted.header().revision() < 1) return nonsense("revision below 1");
     absl::string_view last;
     for (const etcdserverpb::KeyValue& pair : page_untrusted.kvs()) {
-      if (pair.key() < next_key_ || pair.key() >= end_ || (!last.empty() && pair.key() <= last)) return nonsense("keys out of order");
+      if (pair.key() < next_key_ || pair.key() >= end_ || (!last.empty() && pair.key() <= last))
+        return nonsense("keys out of order");
       last = pair.key();
     }
     return absl::OkStatus();

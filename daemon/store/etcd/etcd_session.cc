@@ -18,9 +18,7 @@ namespace {
 constexpr absl::Duration kAnnounceAgain = absl::Seconds(5);  // a key that was refused, or is somebody else's
 
 // Of a clock that nobody sets.
-absl::Time SteadyNow() {
-  return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-}
+absl::Time SteadyNow() { return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); }
 
 gpr_timespec Deadline(absl::Time due) {
   const int64_t wait_ns = std::clamp<int64_t>(absl::ToInt64Nanoseconds(due - SteadyNow()), 0, 3600 * int64_t{1'000'000'000});
@@ -58,7 +56,8 @@ absl::Status EtcdSession::StartWatch() {
                                            const absl::Status why = link_->StreamError(endpoint_, status);
                                            End(why.ok() ? absl::UnavailableError("the watch ended") : why);
                                          });
-  if (absl::Status s = link_->PrepareStream(endpoint_, absl::Now() + options_.call_timeout, watch_->context()); !s.ok()) return s;
+  if (absl::Status s = link_->PrepareStream(endpoint_, absl::Now() + options_.call_timeout, watch_->context()); !s.ok())
+    return s;
   watch_->Start(link_->stubs(endpoint_).watch->PrepareAsyncWatch(watch_->context(), &queue_));
   etcdserverpb::WatchRequest request;
   etcdserverpb::WatchCreateRequest& create = *request.mutable_create_request();
@@ -114,8 +113,8 @@ absl::Time EtcdSession::TickHeartbeat(absl::Time now) {
   if (asked_ != absl::InfiniteFuture()) {
     const absl::Time due = asked_ + options_.heartbeat_timeout;
     if (now >= due) {
-      End(absl::DeadlineExceededError(absl::StrCat(link_->stubs(endpoint_).endpoint, ": nothing was heard for ",
-                                                   absl::FormatDuration(now - heard_))));
+      End(absl::DeadlineExceededError(
+          absl::StrCat(link_->stubs(endpoint_).endpoint, ": nothing was heard for ", absl::FormatDuration(now - heard_))));
     }
     return due;
   }
@@ -135,7 +134,8 @@ absl::Status EtcdSession::StartLease() {
                                            const absl::Status why = link_->StreamError(endpoint_, status);
                                            End(why.ok() ? absl::UnavailableError("the lease's stream ended") : why);
                                          });
-  if (absl::Status s = link_->PrepareStream(endpoint_, absl::Now() + options_.call_timeout, lease_->context()); !s.ok()) return s;
+  if (absl::Status s = link_->PrepareStream(endpoint_, absl::Now() + options_.call_timeout, lease_->context()); !s.ok())
+    return s;
   lease_->Start(link_->stubs(endpoint_).lease->PrepareAsyncLeaseKeepAlive(lease_->context(), &queue_));
   prolonged_ = SteadyNow();
   prolong_next_ = prolonged_;

@@ -2,8 +2,8 @@
 //
 //   reading ─► watching ─► ended        Run() returns why
 //
-// A watch that was silent for a while is asked for a sign of life; without one by the deadline the session ends. Nothing is ever missed:
-// the next session reads everything anew, and the copy tells what is different.
+// A watch that was silent for a while is asked for a sign of life; without one by the deadline the session ends. Nothing is
+// ever missed: the next session reads everything anew, and the copy tells what is different.
 //
 // Thread class: Run() on one thread; Wake() and Stop() on any.
 

@@ -81,10 +81,11 @@ StoreHealth EtcdState::Health() const {
   health.reachable = reachable_;
   health.name = name_;
   if (!reachable_) {
-    health.trouble = trouble_since_ == absl::InfinitePast()
-                         ? trouble_
-                         : absl::StrCat(trouble_, " (since ", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", trouble_since_, absl::UTCTimeZone()),
-                                        "; what was known then is still used)");
+    health.trouble =
+        trouble_since_ == absl::InfinitePast()
+            ? trouble_
+            : absl::StrCat(trouble_, " (since ", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", trouble_since_, absl::UTCTimeZone()),
+                           "; what was known then is still used)");
   }
   health.warning = Warning();
   health.key_count = static_cast<int64_t>(copy_.key_count());
@@ -98,11 +99,12 @@ std::string EtcdState::Warning() const {
   std::string text;
   const auto add = [&text](absl::string_view warning) { absl::StrAppend(&text, text.empty() ? "" : "; ", warning); };
   if (copy_.lost_revision() != 0) {
-    add(absl::StrCat("etcd was emptied, or restored from an older copy: its revision went back from ", copy_.lost_revision(), " to ",
-                     copy_.revision(), ", and policies that were set in between are gone"));
+    add(absl::StrCat("etcd was emptied, or restored from an older copy: its revision went back from ", copy_.lost_revision(),
+                     " to ", copy_.revision(), ", and policies that were set in between are gone"));
   }
   if (copy_.left_out_count() != 0) {
-    add(absl::StrCat(copy_.left_out_count(), " values under the prefix are left out: too long, too many, or with keys that are no text"));
+    add(absl::StrCat(copy_.left_out_count(),
+                     " values under the prefix are left out: too long, too many, or with keys that are no text"));
   }
   if (absl::IsAlreadyExists(announce_status_) || absl::IsPermissionDenied(announce_status_)) add(announce_status_.message());
   return text;

@@ -35,7 +35,10 @@ absl::Status ClosedError() { return absl::CancelledError("the store is being clo
 class EtcdStore final : public Store {
  public:
   EtcdStore(const EtcdOptions& options, std::unique_ptr<EtcdLink> link)
-      : options_(options), link_(std::move(link)), state_(options.name, options.prefix), announcer_(&options_, link_.get(), &state_) {
+      : options_(options),
+        link_(std::move(link)),
+        state_(options.name, options.prefix),
+        announcer_(&options_, link_.get(), &state_) {
     endpoint_ = RandomSeed() % link_->endpoint_count();
     thread_ = std::thread([this] { Run(); });
   }
@@ -61,12 +64,14 @@ class EtcdStore final : public Store {
   // Waits, or not if the store is being closed; then false.
   bool Sleep(absl::Duration longest) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CountError(absl::Status status);
+  // A write that failed, with what is wrong with etcd if the time was used up waiting for it.
+  absl::Status WriteError(absl::Status status);
 
   const EtcdOptions options_;
   const std::unique_ptr<EtcdLink> link_;
   EtcdState state_;
-  Announcer announcer_;             // of the own thread
-  std::atomic<size_t> endpoint_;    // that answered last
+  Announcer announcer_;           // of the own thread
+  std::atomic<size_t> endpoint_;  // that answered last
   Mutex mutex_;
   CondVar condition_;
   EtcdSession* session_ ABSL_GUARDED_BY(mutex_) = nullptr;  // while one runs
@@ -146,7 +151,14 @@ absl::Status EtcdStore::CountError(absl::Status status) {
   return status;
 }
 
-absl::Status EtcdStore::CallAnywhere(absl::Time deadline, absl::FunctionRef<void(const absl::Status&)> failed, EtcdLink::Method method) {
+absl::Status EtcdStore::WriteError(absl::Status status) {
+  const StoreHealth health = state_.Health();
+  if (absl::IsDeadlineExceeded(status) && !health.reachable) status = absl::UnavailableError(health.trouble);
+  return CountError(status);
+}
+
+absl::Status EtcdStore::CallAnywhere(absl::Time deadline, absl::FunctionRef<void(const absl::Status&)> failed,
+                                     EtcdLink::Method method) {
   Backoff backoff(options_.min_backoff / 2, options_.max_backoff / 5, RandomSeed());
   size_t endpoint = endpoint_;
   while (true) {
@@ -172,19 +184,21 @@ absl::StatusOr<int64_t> EtcdStore::Put(absl::string_view key, absl::string_view 
   const absl::Status status = CallAnywhere(
       deadline, [&](const absl::Status&) { may_be_written = true; },
       [&](EtcdStubs& stubs, grpc::ClientContext* context) { return stubs.kv->Txn(context, request, &response); });
-  if (!status.ok()) return CountError(status);
+  if (!status.ok()) return WriteError(status);
   int64_t revision = response.header().revision();
   if (!response.succeeded()) {
     const std::optional<EtcdCopy::Entry> present = PresentValue(response);
     const int64_t present_revision = present ? present->revision : 0;
     // An earlier try whose answer was lost has done it.
-    const bool was_written = may_be_written && present && present->value == value && present->revision > expected_revision.value_or(0);
+    const bool was_written =
+        may_be_written && present && present->value == value && present->revision > expected_revision.value_or(0);
     if (!was_written) {
       return absl::AbortedError(absl::StrCat(key, " has revision ", present_revision, ", not ", expected_revision.value_or(0)));
     }
     revision = present_revision;
   }
-  if (revision < 1) return CountError(absl::InternalError(absl::StrCat("the answer makes no sense: revision ", revision, "; is it an etcd?")));
+  if (revision < 1)
+    return CountError(absl::InternalError(absl::StrCat("the answer makes no sense: revision ", revision, "; is it an etcd?")));
   state_.ChangeCopy([&](EtcdCopy& copy) {
     return copy.Wrote(key, value, revision, 0) ? std::vector<std::string>{std::string(key)} : std::vector<std::string>();
   });
@@ -199,9 +213,10 @@ absl::Status EtcdStore::Delete(absl::string_view key, absl::Time deadline) {
   const absl::Status status = CallAnywhere(
       deadline, [](const absl::Status&) {},
       [&](EtcdStubs& stubs, grpc::ClientContext* context) { return stubs.kv->DeleteRange(context, request, &response); });
-  if (!status.ok()) return CountError(status);
+  if (!status.ok()) return WriteError(status);
   state_.ChangeCopy([&](EtcdCopy& copy) {
-    return copy.Removed(key, response.header().revision()) ? std::vector<std::string>{std::string(key)} : std::vector<std::string>();
+    return copy.Removed(key, response.header().revision()) ? std::vector<std::string>{std::string(key)}
+                                                           : std::vector<std::string>();
   });
   return absl::OkStatus();
 }

@@ -88,6 +88,38 @@ class Gradgatectl : public ::testing::Test {
   FakeDaemon daemon_;
 };
 
+TEST_F(Gradgatectl, LocalAsksForTheNodeAlone) {
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"jobs"}, {"nodes"}, {"status", "digits"}, {"windows", "digits"}}) {
+    EXPECT_EQ(Ask(command).exit_code, 0) << command[0];
+    EXPECT_EQ(daemon_.last_scope, v1::SCOPE_JOB) << command[0];
+    auto local = command;
+    local.push_back("--local");
+    EXPECT_EQ(Ask(local).exit_code, 0) << command[0];
+    EXPECT_EQ(daemon_.last_scope, v1::SCOPE_NODE) << command[0];
+  }
+}
+
+TEST_F(Gradgatectl, NodesAsJsonHasItAll) {
+  daemon_.nodes.add_nodes()->mutable_answer()->set_node_name("a");
+  daemon_.nodes.set_store("memory");
+  ExpectJson(Ask({"nodes", "--json"}).output, daemon_.nodes);
+}
+
+TEST_F(Gradgatectl, ANodeThatLeftOutOnePageIsNamed) {
+  daemon_.max_page_size = 2;
+  daemon_.page_nodes.resize(3);
+  for (v1::NodeAnswer& node : daemon_.page_nodes) {
+    node.set_node_name("b");
+    node.set_address("10.0.0.2:1");
+    node.set_answered(true);
+  }
+  daemon_.page_nodes[1].set_answered(false);
+  daemon_.page_nodes[1].set_error("did not answer within 2s");
+  const Result result = Ask({"windows", "digits"});
+  EXPECT_THAT(result.output, StartsWith("! node b at 10.0.0.2:1 did not answer within 2s: its ranks are missing here\n"));
+}
+
 TEST(GradgatectlAlone, NoDaemonIsExitCode3) {
   const TempDirectory directory;
   const std::string expected =
@@ -127,7 +159,7 @@ TEST_F(Gradgatectl, MissingJobIsExitCode4AndListsTheOthers) {
   const std::string expected = "no job \"digit\" at " + daemon_.socket_path() + "; known jobs: digits, resnet";
   ExpectFails(Ask({"status", "digit"}), 4, expected);
   ExpectFails(Ask({"windows", "digit", "--json"}), 4, expected);
-  ExpectFails(Ask({"watch", "digit"}), 4, expected);
+  ExpectFails(Ask({"watch", "digit"}), 4, expected + "; only ranks of this daemon's own node can be watched");
 }
 
 TEST_F(Gradgatectl, NamesFromTrainersCannotReachTheTerminal) {

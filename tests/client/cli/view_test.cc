@@ -4,7 +4,9 @@
 #include <iterator>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "client/cli/job_view.h"
+#include "client/cli/node_view.h"
 #include "client/cli/problems.h"
 #include "client/cli/window_view.h"
 #include "gmock/gmock.h"
@@ -90,6 +92,83 @@ TEST(JobsView, NamesJobsWithLostRanksFirst) {
   bad.set_lost_rank_count(2);
   bad.set_accumulate(0);
   EXPECT_EQ(JobsView(response, SampleNow()), Golden("jobs.txt"));
+}
+
+// A healthy one, one that is silent, one with an odd answer.
+template <typename Response>
+void AddNodes(Response* response) {
+  v1::NodeAnswer& a = *response->add_nodes();
+  a.set_node_name("a");
+  a.set_answered(true);
+  v1::NodeAnswer& b = *response->add_nodes();
+  b.set_node_name("b");
+  b.set_address("10.0.0.2:9766");
+  b.set_error("did not answer within 2s");
+  v1::NodeAnswer& c = *response->add_nodes();
+  c.set_node_name("c\x1b");
+  c.set_address("10.0.0.3:9766");
+  c.set_answered(true);
+  c.set_note("also claims rank 1, taken from node a");
+}
+
+TEST(NodeProblems, AreSaidOnAllViews) {
+  const std::string lines =
+      "! node b at 10.0.0.2:9766 did not answer within 2s: its ranks are missing here\n"
+      "! node c\\x1b at 10.0.0.3:9766: also claims rank 1, taken from node a\n";
+  v1::GetJobStatsResponse stats = SampleStats("digits");
+  AddNodes(&stats);
+  stats.mutable_ranks(0)->set_node_name("a");
+  stats.mutable_ranks(1)->set_node_name("c");
+  const std::string status = StatusView(stats, SampleNow());
+  EXPECT_THAT(status, HasSubstr("for 1m23s\n" + lines));
+  EXPECT_THAT(status, HasSubstr("host    node\n"));
+  EXPECT_THAT(status, HasSubstr("node-a  c\n"));
+  v1::ListJobsResponse jobs;
+  AddNodes(&jobs);
+  EXPECT_EQ(JobsView(jobs, SampleNow()), lines + "no job yet\n");
+  v1::ListWindowsResponse windows;
+  AddNodes(&windows);
+  EXPECT_EQ(WindowsView(windows), lines + "no closed window kept\n");
+  *windows.add_windows() = SampleWindow(1);
+  EXPECT_EQ(WindowsView(windows).find(lines), 0u);
+}
+
+TEST(NodeProblems, OfADaemonWithoutAStoreOnlyWhereRanksAreMissing) {
+  v1::GetJobStatsResponse stats = SampleStats("digits");
+  v1::NodeAnswer& self = *stats.add_nodes();
+  self.set_answered(true);
+  self.set_note("no common store");
+  EXPECT_THAT(StatusView(stats, SampleNow()), ::testing::Not(HasSubstr("no common store")));
+  stats.mutable_job()->set_world_size(4);
+  EXPECT_THAT(StatusView(stats, SampleNow()), HasSubstr("! ranks of other nodes are missing here: no common store\n"));
+}
+
+TEST(NodesView, HasARowForEachDaemon) {
+  v1::ListNodesResponse response;
+  v1::Node& a = *response.add_nodes();
+  a.mutable_answer()->set_node_name("a");
+  a.mutable_answer()->set_answered(true);
+  a.set_version("0.1.0");
+  a.mutable_start_time()->set_seconds(absl::ToUnixSeconds(SampleNow()) - 3600);
+  for (int i = 0; i < 6; ++i) *a.add_jobs() = SampleJob(absl::StrCat("digits", i));
+  v1::Node& b = *response.add_nodes();
+  b.mutable_answer()->set_node_name("b");
+  b.mutable_answer()->set_address("10.0.0.2:9766");
+  b.mutable_answer()->set_answered(true);
+  b.mutable_answer()->mutable_answer_duration()->set_nanos(1'250'000);
+  v1::Node& c = *response.add_nodes();
+  c.mutable_answer()->set_node_name("c");
+  c.mutable_answer()->set_address("10.0.0.3:9766");
+  c.mutable_answer()->set_error("cannot be reached: connection refused");
+  c.set_version("0.0.9");
+  response.set_store("etcd://10.0.0.9:2379");
+  response.set_store_shared(true);
+  EXPECT_EQ(NodesView(response, SampleNow()), Golden("nodes.txt"));
+  response.set_store_shared(false);
+  response.set_store_trouble("no answer since noon");
+  EXPECT_THAT(NodesView(response, SampleNow()), HasSubstr("! store: no answer since noon\n"));
+  EXPECT_THAT(NodesView(response, SampleNow()), HasSubstr("of this daemon alone"));
+  EXPECT_THAT(NodesView({}, SampleNow()), HasSubstr("store: none\n"));
 }
 
 TEST(JobsView, OfNoJobSaysSo) { EXPECT_EQ(JobsView({}, SampleNow()), "no job yet\n"); }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/metrics/store_families.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "prometheus/text_serializer.h"
@@ -99,7 +100,8 @@ TEST(Families, NamesAndLabelsKeepTheRules) {
   const std::set<std::string> allowed = {"slot",   "group", "op",      "traffic",    "kind",     "reason",
                                          "run_id", "rank",  "version", "local_rank", "job_name", "world_size"};
   std::set<std::string> names;
-  const auto families = BuildFamilies(MakeNode(), RejectionCounts(), "1");
+  auto families = BuildFamilies(MakeNode(), RejectionCounts(), "1");
+  AppendStoreFamilies(StoreHealth(), families);
   for (const auto& family : families) {
     EXPECT_EQ(family.name.rfind("gradgate_", 0), 0u) << family.name;
     EXPECT_TRUE(names.insert(family.name).second) << family.name << " twice";
@@ -134,6 +136,22 @@ TEST(Families, SixteenRanksStayWithinTheBudget) {
   EXPECT_LT(Serialize(node, RejectionCounts()).size(), 200'000u);
 }
 
+TEST(Families, SeriesOfTheStore) {
+  StoreHealth health;
+  health.reachable = false;
+  health.key_count = 3;
+  health.change_count = 4;
+  health.error_count = 5;
+  health.dropped_count = 6;
+  std::vector<prometheus::MetricFamily> families;
+  AppendStoreFamilies(health, families);
+  const std::string text = prometheus::TextSerializer().Serialize(families);
+  for (const char* line : {"gradgate_store_reachable 0\n", "gradgate_store_keys 3\n", "gradgate_store_changes_total 4\n",
+                           "gradgate_store_errors_total 5\n", "gradgate_store_dropped_total 6\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
 TEST(Families, EveryMetricIsInTheReadme) {
   const std::string readme = [] {
     std::string text;
@@ -144,7 +162,9 @@ TEST(Families, EveryMetricIsInTheReadme) {
     return text;
   }();
   ASSERT_FALSE(readme.empty()) << GRADGATE_README;
-  for (const auto& family : BuildFamilies(MakeNode(), RejectionCounts(), "1")) {
+  auto families = BuildFamilies(MakeNode(), RejectionCounts(), "1");
+  AppendStoreFamilies(StoreHealth(), families);
+  for (const auto& family : families) {
     EXPECT_THAT(readme, HasSubstr("`" + family.name + "`"));
   }
 }

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "daemon/node/clock.h"
+#include "daemon/store/memory_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/daemon/fake_page.h"
@@ -44,7 +45,7 @@ std::string Scrape(int port) {
 class MetricsServerTest : public ::testing::Test {
  protected:
   void Start() {
-    auto server = MetricsServer::Start("127.0.0.1:0", "1.2.3", &registry_, &rejections_);
+    auto server = MetricsServer::Start("127.0.0.1:0", "1.2.3", &registry_, &rejections_, &store_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -52,6 +53,7 @@ class MetricsServerTest : public ::testing::Test {
   SystemClock clock_;
   Registry registry_{RegistryOptions{}, &clock_};
   RejectionCounts rejections_;
+  MemoryStore store_;
   std::unique_ptr<MetricsServer> server_;
 };
 
@@ -71,6 +73,7 @@ TEST_F(MetricsServerTest, ScrapeIsCurrentWithoutATick) {
   const std::string text = Scrape(server_->port());
   EXPECT_THAT(text, HasSubstr("gradgate_micro_steps_total{slot=\"0\"} 8\n"));
   EXPECT_THAT(text, HasSubstr("gradgate_window_duration_seconds_count 1\n"));
+  EXPECT_THAT(text, HasSubstr("gradgate_store_reachable 1\n"));
   EXPECT_THAT(text, HasSubstr("gradgate_collective_duration_seconds_count{group=\"dp\",op=\"all_reduce\"} 1\n"));
 }
 

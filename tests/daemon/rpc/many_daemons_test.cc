@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "daemon/node/clock.h"
+#include "daemon/policy/policy_desk.h"
 #include "daemon/rpc/server.h"
 #include "daemon/store/memory_store.h"
 #include "gmock/gmock.h"
@@ -44,6 +45,7 @@ class Daemons : public ::testing::Test {
     std::string name;
     std::string socket;
     std::unique_ptr<Registry> registry;
+    MemoryStore policies;
     std::unique_ptr<PolicyDesk> desk;
     std::unique_ptr<RpcServer> server;
     std::unique_ptr<v1::SyncStatsService::Stub> stub;
@@ -66,7 +68,6 @@ class Daemons : public ::testing::Test {
     daemon.name = absl::StrCat("n", absl::Dec(daemons_.size(), absl::kZeroPad3));
     daemon.socket = absl::StrCat(directory_, "/", daemon.name, ".sock");
     daemon.registry = std::make_unique<Registry>(RegistryOptions{}, &clock_);
-    daemon.desk = std::make_unique<PolicyDesk>(&policies_, &clock_, daemon.name);
     RpcOptions options;
     options.socket_path = daemon.socket;
     options.tcp_listen = tls.all() ? "0.0.0.0:0" : "127.0.0.1:0";
@@ -74,6 +75,7 @@ class Daemons : public ::testing::Test {
     options.store = store;
     options.node_name = daemon.name;
     options.version = "1.2.3";
+    daemon.desk = std::make_unique<PolicyDesk>(&daemon.policies, &clock_, daemon.name);
     auto server = RpcServer::Start(options, daemon.registry.get(), daemon.desk.get());
     EXPECT_TRUE(server.ok()) << server.status();
     daemon.server = *std::move(server);
@@ -130,7 +132,6 @@ class Daemons : public ::testing::Test {
   std::string directory_;
   std::vector<std::string> files_;
   SystemClock clock_;
-  MemoryStore policies_;
   FakeStore store_;
   std::vector<std::unique_ptr<FakePage>> pages_;
   std::vector<std::unique_ptr<Daemon>> daemons_;

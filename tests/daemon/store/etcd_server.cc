@@ -4,10 +4,13 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <random>
 #include <sstream>
 #include <utility>
 
@@ -34,14 +37,19 @@ sockaddr_in Loopback(int port) {
   return address;
 }
 
-// etcd does not tell which port it got for 0.
+// etcd does not tell which port it got for 0. Not one that the kernel gives to clients: one that tries to connect to it while
+// nobody listens there might be given that port, and connect to itself.
 int FreePort() {
-  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address = Loopback(0);
-  socklen_t size = sizeof(address);
-  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) std::abort();
-  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) std::abort();
-  return ntohs(address.sin_port);
+  std::random_device random;
+  std::ifstream range("/proc/sys/net/ipv4/ip_local_port_range");
+  int first_of_clients = 32768;
+  range >> first_of_clients;
+  while (true) {
+    const int port = 10000 + static_cast<int>(random() % static_cast<unsigned>(std::max(first_of_clients - 10000, 1000)));
+    UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_in address = Loopback(port);
+    if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return port;
+  }
 }
 
 bool Accepts(int port) {
@@ -54,7 +62,8 @@ bool Accepts(int port) {
 
 bool EtcdServer::installed() { return !Find("etcd").empty() && !Find("etcdctl").empty(); }
 
-EtcdServer::EtcdServer(std::string scheme, std::vector<std::string> flags) : scheme_(std::move(scheme)), flags_(std::move(flags)) {
+EtcdServer::EtcdServer(std::string scheme, std::vector<std::string> flags)
+    : scheme_(std::move(scheme)), flags_(std::move(flags)) {
   for (int attempt = 0; attempt < 5 && !process_; ++attempt) {  // another process may take a port first
     client_port_ = FreePort();
     peer_port_ = FreePort();
@@ -77,10 +86,14 @@ bool EtcdServer::Start() {
                                         "--logger=zap",
                                         "--log-outputs=" + (directory_ / "log")};
   arguments.insert(arguments.end(), flags_.begin(), flags_.end());
+  std::filesystem::remove(directory_ / "log");
   process_ = std::make_unique<Process>(arguments);
-  const pid_t pid = process_->pid();
-  const bool accepts = Await([this, pid] { return Accepts(client_port_) || kill(pid, 0) != 0; });
-  if (!accepts || !Await([this] { return Log().find("serving") != std::string::npos; })) process_.reset();
+  const auto has_ended = [this] {
+    siginfo_t info{};
+    return waitid(P_PID, static_cast<id_t>(process_->pid()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+  };
+  const auto serves = [this] { return Log().find("serving client traffic") != std::string::npos && Accepts(client_port_); };
+  if (!Await([&] { return serves() || has_ended(); }) || has_ended()) process_.reset();
   return running();
 }
 

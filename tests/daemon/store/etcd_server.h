@@ -52,8 +52,8 @@ class EtcdServer {
 };
 
 // Skips the test that it stands in.
-#define GG_REQUIRE_ETCD()                                                                     \
-  if (!::gradgate::testing::EtcdServer::installed()) {                                        \
+#define GG_REQUIRE_ETCD()                                                                                   \
+  if (!::gradgate::testing::EtcdServer::installed()) {                                                      \
     GTEST_SKIP() << "etcd and etcdctl are not installed: ./dev setup gets them; nothing of etcd is tested"; \
   }
 

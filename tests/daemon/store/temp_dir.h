@@ -15,7 +15,7 @@ class TempDir {
  public:
   TempDir() {
     std::string pattern = ::testing::TempDir() + "/gg_XXXXXX";
-    path_ = mkdtemp(pattern.data());
+    path_ = std::filesystem::canonical(mkdtemp(pattern.data()));
   }
   ~TempDir() {
     std::error_code ignored;

@@ -1,0 +1,89 @@
+#include "client/cli/node_view.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/format.h"
+#include "client/cli/table.h"
+
+namespace gradgate::cli {
+namespace {
+
+std::string NameOf(const v1::NodeAnswer& node) {
+  const std::string name =
+      node.node_name().empty() ? "node without a name" : absl::StrCat("node ", Printable(node.node_name()));
+  return node.address().empty() ? name : absl::StrCat(name, " at ", Printable(node.address()));
+}
+
+std::string AnswerTime(const v1::NodeAnswer& node) {
+  if (!node.answered()) return "no answer";
+  if (!node.has_answer_duration()) return "asked";
+  return absl::StrFormat("%.1f ms", absl::ToDoubleMilliseconds(ToDuration(node.answer_duration())));
+}
+
+// "digits 2/8 running, other 1/1 lost".
+std::string JobsOf(const v1::Node& node) {
+  constexpr int kShown = 4;
+  std::vector<std::string> jobs;
+  for (int i = 0; i < std::min(node.jobs_size(), kShown); ++i) {
+    const v1::Job& job = node.jobs(i);
+    jobs.push_back(absl::StrCat(Printable(job.job_name()), " ", RanksOf(job), "/", job.world_size(), " ", Word(job.state())));
+  }
+  if (node.jobs_size() > kShown) jobs.push_back(absl::StrCat(node.jobs_size() - kShown, " more"));
+  return jobs.empty() ? "-" : absl::StrJoin(jobs, ", ");
+}
+
+std::string StoreLine(const v1::ListNodesResponse& response) {
+  if (response.store().empty()) return "store: none\n";
+  return absl::StrCat("store: ", Printable(response.store()),
+                      response.store_shared() ? "" : ", of this daemon alone; a common one is given by gradgated --store",
+                      "\n");
+}
+
+}  // namespace
+
+int RanksOf(const v1::Job& job) {
+  return job.running_rank_count() + job.finished_rank_count() + job.lost_rank_count() + job.failed_rank_count();
+}
+
+std::string NodeProblems(const google::protobuf::RepeatedPtrField<v1::NodeAnswer>& nodes, bool ranks_missing) {
+  std::string lines;
+  for (int i = 0; i < nodes.size(); ++i) {
+    const v1::NodeAnswer& node = nodes.Get(i);
+    if (!node.answered()) {
+      absl::StrAppend(&lines, "! ", NameOf(node), " ", Printable(node.error()), ": its ranks are missing here\n");
+    } else if (!node.note().empty() && (i > 0 || nodes.size() > 1)) {
+      absl::StrAppend(&lines, "! ", NameOf(node), ": ", Printable(node.note()), "\n");
+    } else if (!node.note().empty() && ranks_missing) {
+      absl::StrAppend(&lines, "! ranks of other nodes are missing here: ", Printable(node.note()), "\n");
+    }
+  }
+  return lines;
+}
+
+std::string NodesView(const v1::ListNodesResponse& response, absl::Time now) {
+  std::string problems;
+  if (!response.store_trouble().empty()) absl::StrAppend(&problems, "! store: ", Printable(response.store_trouble()), "\n");
+  Table table({{"node", Align::kLeft},
+               {"address", Align::kLeft},
+               {"answered in"},
+               {"version", Align::kLeft},
+               {"up"},
+               {"jobs: ranks there, of all", Align::kLeft}});
+  for (const v1::Node& node : response.nodes()) {
+    const v1::NodeAnswer& answer = node.answer();
+    if (!answer.answered()) absl::StrAppend(&problems, "! ", NameOf(answer), " ", Printable(answer.error()), "\n");
+    const bool up = answer.answered() && node.has_start_time();
+    table.AddRow({answer.node_name().empty() ? "-" : Printable(answer.node_name()),
+                  answer.address().empty() ? "-" : Printable(answer.address()), AnswerTime(answer),
+                  node.version().empty() ? "-" : Printable(node.version()),
+                  up ? HumanDuration(now - ToTime(node.start_time())) : "-", answer.answered() ? JobsOf(node) : "?"});
+  }
+  const std::string rows = table.TakeRows();
+  return absl::StrCat(problems, table.Header(), rows, StoreLine(response));
+}
+
+}  // namespace gradgate::cli
