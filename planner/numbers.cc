@@ -57,13 +57,13 @@ constexpr Field kFields[] = {
      "Gbit/s of a rank's link inside its node, each direction"},
     {"intra-us", "intra_latency_seconds", &Numbers::intra_latency_seconds, kMicro, 0, 1e7, false,
      "Microseconds of a message inside a node"},
-    {"bucket-mib", "bucket_bytes", &Numbers::bucket_bytes, kMiB, 4096 / kMiB, 1 << 20, false, "MiB of a DDP bucket"},
+    {"bucket-mib", "bucket_bytes", &Numbers::bucket_bytes, kMiB, 4096 / kMiB, 1e6, false, "MiB of a DDP bucket"},
     {"collectives", "collective_count", &Numbers::collective_count, 1, 1, 1e6, true,
      "Collectives of one reduction: buckets, or wrapped modules"},
-    {"memory-gib", "memory_limit_bytes", &Numbers::memory_limit_bytes, kGiB, 1e-3, 1 << 20, false, "GiB that a rank may use"},
-    {"used-gib", "memory_used_bytes", &Numbers::memory_used_bytes, kGiB, 0, 1 << 20, false,
+    {"memory-gib", "memory_limit_bytes", &Numbers::memory_limit_bytes, kGiB, 1e-3, 1e6, false, "GiB that a rank may use"},
+    {"used-gib", "memory_used_bytes", &Numbers::memory_used_bytes, kGiB, 0, 1e6, false,
      "GiB that a rank uses at its peak in the present mode"},
-    {"activation-gib", "activation_bytes", &Numbers::activation_bytes, kGiB, 0, 1 << 20, false,
+    {"activation-gib", "activation_bytes", &Numbers::activation_bytes, kGiB, 0, 1e6, false,
      "GiB of activations of a micro-step"},
 };
 
