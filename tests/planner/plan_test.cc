@@ -186,6 +186,16 @@ TEST(Plan, MemoryIsStateGradientsAndWhatTheWindowHolds) {
   EXPECT_EQ(kept.fits, false);
 }
 
+TEST(Plan, WindowsOfOneMicroStepDeferNothing) {
+  Numbers n = Cosmos();
+  n.accumulate = 1;
+  n.parameter_count = 8e9;
+  const Plan plan = Planned({.numbers = n}).plan;
+  EXPECT_EQ(CostIn(plan, "window").deferred_gradient_bytes, 0);
+  EXPECT_DOUBLE_EQ(CostIn(plan, "window").memory_bytes, CostIn(plan, "every_micro_step").memory_bytes);
+  EXPECT_DOUBLE_EQ(CostIn(plan, "window, parameters kept").kept_parameter_bytes, 32e9);
+}
+
 TEST(Plan, MeasuredMemoryIsOfThePresentMode) {
   Numbers n = Cosmos();
   n.parameter_count = 8e9;

@@ -112,6 +112,29 @@ TEST(Measure, OnlyWindowsAsTheNewestAreTaken) {
   EXPECT_EQ(Read(job).measurements[0].sample_count(), 3 * 4 + 5 * 4);
 }
 
+TEST(Measure, WindowsUnderAnotherPolicyAreNot) {
+  FakeJob job = PlainJob();
+  for (v1::Window& window : job.windows) {
+    for (v1::RankWindow& w : *window.mutable_ranks()) w.set_policy_version(7);
+  }
+  job.CloseMany(4, {.suppressed = 2, .boundary = 2.5, .period = 9});
+  EXPECT_NEAR(*Read(job).question.numbers.compute_seconds, 2, 1e-9);
+  EXPECT_EQ(Read(job).measurements[0].sample_count(), 16);
+}
+
+TEST(Measure, PeriodsAreOfWindowsThatFollowEachOther) {
+  FakeJob job(2, 4, v1::SYNC_MODE_WINDOW);
+  job.CloseMany(9, Window());
+  for (size_t i = 1; i < job.windows.size(); ++i) job.windows.erase(job.windows.begin() + static_cast<ptrdiff_t>(i));
+  EXPECT_EQ(Read(job).question.numbers.other_seconds, std::nullopt);  // what lies between is not known
+}
+
+TEST(Measure, NodesWithDifferentNumbersOfRanksAreNotCounted) {
+  FakeJob job = PlainJob();
+  job.stats.mutable_ranks(2)->set_host_name("a");
+  EXPECT_EQ(Read(job).question.numbers.node_count, std::nullopt);
+}
+
 TEST(Measure, PartialFailedAndDisagreedWindowsAreNot) {
   FakeJob job = PlainJob();
   for (int i = 0; i < 3; ++i) {
