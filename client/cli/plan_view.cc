@@ -50,7 +50,7 @@ std::string BytesOrUnknown(int64_t bytes, bool known) { return known ? HumanByte
 std::string Memory(int64_t bytes) {
   if (bytes == 0) return "-";
   const double gib = static_cast<double>(bytes) / (1 << 30);
-  return absl::StrFormat(gib >= 100 ? "%.0f GiB" : gib >= 1 ? "%.1f GiB" : "%.3f GiB", gib);
+  return absl::StrFormat("%.*f GiB", gib >= 100 ? 0 : gib >= 1 ? 1 : 3, gib);
 }
 
 // "7e9".

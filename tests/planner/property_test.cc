@@ -131,6 +131,46 @@ TEST_F(Property, MessagesHoldEveryCount) {
   }
 }
 
+// Any bits in any field: an error of the two kinds, or finite numbers.
+TEST_F(Property, RequestsOfAnyNumbersAreAnsweredOrRefused) {
+  const double kOdd[] = {0, -1, 1, 2, 4, 7, 1e-300, 1e300, 1e18, NAN, INFINITY, -INFINITY, 0.5, 3e9};
+  const auto odd = [&] { return kOdd[Int(0, std::size(kOdd) - 1)]; };
+  int answered = 0;
+  for (int i = 0; i < 10 * kTimes && !HasFailure(); ++i) {
+    v1::PlanSyncRequest request;
+    *request.mutable_numbers() = ToMessage(Half() ? Any() : AnyMeasured());
+    v1::PlanNumbers* what_if = request.add_what_ifs();
+    for (v1::PlanNumbers* numbers : {request.mutable_numbers(), what_if}) {
+      const auto* descriptor = v1::PlanNumbers::descriptor();
+      for (int times = Int(0, 3); times > 0; --times) {
+        const auto* field = descriptor->field(Int(0, descriptor->field_count() - 1));
+        using Kind = google::protobuf::FieldDescriptor;
+        if (field->cpp_type() == Kind::CPPTYPE_DOUBLE) numbers->GetReflection()->SetDouble(numbers, field, odd());
+        if (field->cpp_type() == Kind::CPPTYPE_INT64) numbers->GetReflection()->SetInt64(numbers, field, Int(-2, 70));
+        if (field->cpp_type() == Kind::CPPTYPE_ENUM) numbers->GetReflection()->SetEnumValue(numbers, field, Int(-1, 9));
+      }
+    }
+    const auto response = AnswerFromNumbers(request);
+    if (!response.ok()) {
+      EXPECT_TRUE(absl::IsInvalidArgument(response.status()) || absl::IsFailedPrecondition(response.status()))
+          << response.status();
+      EXPECT_NE(response.status().message(), "");
+      continue;
+    }
+    ++answered;
+    for (const v1::Plan* plan : {&response->plan(), &response->what_ifs(0)}) {
+      EXPECT_TRUE(std::isfinite(plan->relative_throughput()) && plan->relative_throughput() > 0) << request.ShortDebugString();
+      for (const v1::ModePlan& mode : plan->modes()) {
+        for (const double value : {mode.step_seconds(), mode.min_step_seconds(), mode.max_step_seconds(), mode.speedup()}) {
+          EXPECT_TRUE(std::isfinite(value) && value > 0) << request.ShortDebugString();
+        }
+        EXPECT_GE(std::min({mode.memory_bytes(), mode.inter_bytes(), mode.intra_bytes()}), 0) << request.ShortDebugString();
+      }
+    }
+  }
+  EXPECT_GT(answered, kTimes);
+}
+
 TEST_F(Property, AFasterLinkIsNeverSlower) {
   for (int i = 0; i < kTimes && !HasFailure(); ++i) {
     const Numbers slow = Any();

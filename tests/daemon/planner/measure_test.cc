@@ -1,6 +1,7 @@
 #include "daemon/planner/measure.h"
 
 #include <map>
+#include <random>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -426,6 +427,50 @@ TEST(PlanJob, HostileRecordsGiveErrorsOrFiniteNumbers) {
     rank.mutable_collectives(0)->set_gradient_bytes(INT64_MAX);
   }
   EXPECT_EQ(PlanJob({}, job.stats, job.windows).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Whatever trainers publish: an error, or finite numbers whose bounds hold the value. The seed is printed.
+TEST(PlanJob, AnyMeasurementsAreAnsweredOrRefused) {
+  const uint64_t seed = std::random_device{}();
+  std::mt19937_64 random(seed);
+  const auto below = [&](int n) { return std::uniform_int_distribution(0, n - 1)(random); };
+  const double kSeconds[] = {0, 1e-9, 1e-3, 0.5, 1, 3, 1e5};
+  const auto seconds = [&] { return kSeconds[below(std::size(kSeconds))]; };
+  constexpr v1::SyncMode kModes[] = {v1::SYNC_MODE_EVERY_MICRO_STEP, v1::SYNC_MODE_WINDOW, v1::SYNC_MODE_WINDOW_REPLICA};
+  int answered = 0;
+  for (int i = 0; i < 5000 && !::testing::Test::HasFailure(); ++i) {
+    const v1::SyncMode mode = kModes[below(3)];
+    FakeJob job(1 + below(8), 1 + below(4), mode);
+    const FakeWindow window{seconds(), seconds(), seconds(), seconds(), mode, below(4) == 0};
+    job.CloseMany(3 + below(5), window, {1, 1 + 0.5 * below(2)});
+    for (int rank = 0; rank < job.stats.ranks_size(); ++rank) {
+      const int kinds = below(8);
+      const auto reduce = [&](int bit, v1::GroupRole role, v1::CollectiveOp op) {
+        if ((kinds >> bit & 1) == 0) return;
+        v1::CollectiveStats* c = job.Reduce(rank, role, op, below(20), below(50), below(1000));
+        c->set_completed_count(below(2) * below(50));
+        c->set_other_issued_count(below(50));
+        SetSeconds(seconds(), c->mutable_total_duration());
+      };
+      reduce(0, v1::GROUP_ROLE_DP, v1::COLLECTIVE_OP_ALL_REDUCE);
+      reduce(1, v1::GROUP_ROLE_SHARD, v1::COLLECTIVE_OP_REDUCE_SCATTER);
+      reduce(1, v1::GROUP_ROLE_SHARD, v1::COLLECTIVE_OP_ALL_GATHER);
+      reduce(2, v1::GROUP_ROLE_REPLICATE, v1::COLLECTIVE_OP_ALL_REDUCE);
+    }
+    const auto response = PlanJob({}, job.stats, job.windows);
+    if (!response.ok()) {
+      EXPECT_TRUE(absl::IsFailedPrecondition(response.status()) || absl::IsInvalidArgument(response.status()))
+          << response.status();
+      continue;
+    }
+    ++answered;
+    for (const v1::ModePlan& plan : response->plan().modes()) {
+      EXPECT_TRUE(std::isfinite(plan.step_seconds()) && plan.step_seconds() > 0) << seed << job.stats.ShortDebugString();
+      EXPECT_LE(plan.min_step_seconds(), plan.step_seconds());
+      EXPECT_GE(plan.max_step_seconds(), plan.step_seconds());
+    }
+  }
+  EXPECT_GT(answered, 300) << seed;
 }
 
 }  // namespace
