@@ -88,17 +88,17 @@ def compared(label: str, predicted: Mapping[str, Prediction], measured: Told) ->
 
 
 def order(label: str, predicted: Mapping[str, Prediction], measured: Told) -> Row:
-    """Whether, of each two modes, the one that is faster by more than the limit was predicted to be."""
+    """Whether, of each two modes, the one that is faster by more than limit and noise was predicted to be."""
+    spread = max(figures.noise(series) for series in measured.values())
     wrong = []
     pairs = 0
     for slow in measured:
         for fast in measured:
-            if measured[slow].median > measured[fast].median * (1 + LIMIT):
+            if measured[slow].median > measured[fast].median * (1 + max(LIMIT, spread)):
                 pairs += 1
                 if predicted[slow].seconds <= predicted[fast].seconds:
                     wrong.append(f"{fast} is faster than {slow}")
-    spread = max(figures.noise(series) for series in measured.values())
-    verdict = "MISSED" if wrong else "met"
+    verdict = "MISSED" if wrong else "met" if pairs else "none"
     return Row(f"{label} order of modes", "as predicted", "; ".join(wrong) or f"right, {pairs} pairs", spread, verdict, float(len(wrong)))
 
 
@@ -112,7 +112,7 @@ def bounds(label: str, predicted: Mapping[str, Prediction], measured: Told) -> l
         row = figures.predicted(f"{label} {name}", prediction.seconds, seconds, LIMIT, figures.noise(measured[name]))
         if prediction.most > prediction.least * 1.001:
             row.measured = f"{seconds:.3f} s, predicted {prediction.least:.3f} to {prediction.most:.3f} s"
-            inside = prediction.least * (1 - LIMIT) <= seconds <= prediction.most * (1 + LIMIT)
-            row.budget, row.verdict = "between", "met" if inside else "MISSED"
+            off = max(prediction.least / seconds, seconds / prediction.most) - 1
+            row.budget, row.verdict = "between", figures.verdict_of(off <= LIMIT, off - LIMIT, LIMIT, row.noise or 0)
         rows.append(row)
     return rows
