@@ -42,11 +42,12 @@ def flagged(options: dict[str, Any], mesh: DeviceMesh, name: str, *, keep: bool 
     return lambda: trainer.flagged(setter)
 
 
-def observed(bench: Any, loop: Callable[[], None]) -> None:
-    """Windows of a job that gradgate runs, one after the other; then its daemon is asked for a plan."""
+def observed(bench: Any, loop: Callable[[], None]) -> Callable[[], None]:
+    """Windows of a job that gradgate runs, one after the other; then its daemon is asked for a plan. Returns the loop."""
     for _ in range(bench.options["windows"]):
         loop()
     bench.ask("plan", "")
+    return loop
 
 
 def ddp(bench: Any) -> None:
@@ -56,8 +57,8 @@ def ddp(bench: Any) -> None:
     )
     calibrate(bench, by_hand.every, by_hand.unreduced, options["share"], options["rate"])
     sync = gradgate.attach(gated.module, gated.optimizer, accumulate=len(gated.data), mode="window")
-    observed(bench, gated.gated(sync))
-    arms = {"computing": by_hand.unreduced, "every_micro_step": by_hand.every, "window": by_hand.no_sync}
+    job = observed(bench, gated.gated(sync))
+    arms = {"job": job, "computing": by_hand.unreduced, "every_micro_step": by_hand.every, "window": by_hand.no_sync}
     bench.measure(arms, options["rounds"], warm_up=2)
 
 
@@ -67,8 +68,9 @@ def fsdp(bench: Any) -> None:
     every = sharded(options, mesh).every
     computing = unreduced(options, mesh, forward=False, backward=False)
     calibrate(bench, every, computing, options["share"], options["rate"])
-    observed(bench, attached(sharded(options, mesh), "window", keep_params=False))
+    job = observed(bench, attached(sharded(options, mesh), "window", keep_params=False))
     arms = {
+        "job": job,
         "computing": computing,
         "forward": unreduced(options, mesh, forward=True, backward=False),
         "gathers": unreduced(options, mesh, forward=True, backward=True),
@@ -86,8 +88,9 @@ def hsdp(bench: Any) -> None:
     every = sharded(options, mesh).every
     shard_sync = unreduced(options, inside, forward=True, backward=True, reduced=True)
     calibrate(bench, every, shard_sync, options["share"], options["rate"])
-    observed(bench, attached(sharded(options, mesh), "window_replica"))
+    job = observed(bench, attached(sharded(options, mesh), "window_replica"))
     arms = {
+        "job": job,
         "computing": unreduced(options, inside, forward=False, backward=False),
         "forward": unreduced(options, inside, forward=True, backward=False),
         "gathers": unreduced(options, inside, forward=True, backward=True),

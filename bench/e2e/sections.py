@@ -116,6 +116,7 @@ def planned_shape(context: Context, shape: str, ranks_per_node: int, shards: int
         *planned.told(label, shape, told),
         *planned.compared(f"{label} parts:", planner.from_parts(shape, told, place.world, shards), told),
         *planned.bounds(f"{label} job:", from_job, told),
+        figures.told(f"{label} job: its own windows, later", f"{told['job'].median / 1000:.3f} s", None, figures.noise(told["job"])),
     ]
 
 
