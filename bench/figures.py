@@ -113,6 +113,13 @@ def no_difference(what: str, values: Sequence[float], gate: float, spread: float
     return Row(what, "within A/A", f"{100 * value:.1f} %", spread, verdict, value)
 
 
+def predicted(what: str, seconds: float, measured: float, limit: float, spread: float) -> Row:
+    """What was predicted against what was measured: no further off than `limit`, as a share of the latter."""
+    off = seconds / measured - 1
+    shown = f"{measured:.3f} s, predicted {100 * off:+.1f} %"
+    return Row(what, f"± {100 * limit:.3g} %", shown, spread, verdict_of(abs(off) <= limit, abs(off) - limit, limit, spread), off)
+
+
 def told(what: str, measured: str, value: float | None = None, spread: float | None = None) -> Row:
     return Row(what, "", measured, spread, "", value)
 

@@ -9,16 +9,15 @@
 namespace gradgate::planner {
 namespace {
 
-absl::Status NotDivided(absl::string_view what, double value, absl::string_view by, double divisor) {
+absl::Status NotDivided(double ranks, absl::string_view by, double divisor) {
   return absl::InvalidArgumentError(
-      absl::StrCat(what, " is ", value, ", which ", by, ", ", divisor, ", does not divide; give a ", by, " that does"));
+      absl::StrCat("ranks is ", ranks, ", which is no multiple of ", by, ", ", divisor, "; give ", by, " that divide it"));
 }
 
 absl::Status CheckCounts(const Numbers& n) {
   const double ranks = *n.rank_count;
-  if (std::fmod(ranks, *n.node_count) != 0) return NotDivided("ranks", ranks, "nodes", *n.node_count);
-  if (std::fmod(ranks, *n.shard_count) != 0) return NotDivided("ranks", ranks, "shards", *n.shard_count);
-  const std::vector<Mode> modes = ModesOf(ShardingOf(n));
+  if (std::fmod(ranks, *n.node_count) != 0) return NotDivided(ranks, "nodes", *n.node_count);
+  if (std::fmod(ranks, *n.shard_count) != 0) return NotDivided(ranks, "shards", *n.shard_count);
   if (n.present && n.present->sync == Sync::kReplica && ShardingOf(n) != Sharding::kHybrid) {
     return absl::InvalidArgumentError(
         absl::StrCat("the present mode is window_replica, which needs shards and replicas, but shards is ", *n.shard_count,

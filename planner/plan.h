@@ -17,10 +17,10 @@ namespace gradgate::planner {
 inline constexpr size_t kMaxWhatIfs = 64;
 
 struct Question {
-  Numbers numbers;
-  std::vector<Numbers> alternatives;  // others that what is known allows; they give the bounds
-  std::vector<Numbers> what_ifs;      // what changes
-  double tolerance = 0.01;            // modes that differ by less are as fast
+  Numbers numbers = {};
+  std::vector<Numbers> alternatives = {};  // others that what is known allows; they give the bounds
+  std::vector<Numbers> what_ifs = {};      // what changes
+  double tolerance = 0.01;                 // modes that differ by less are as fast
 };
 
 struct Plan {

@@ -17,6 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "examples/demo")]
 import figures  # noqa: E402
 import net  # noqa: E402
+import planned  # noqa: E402
 import predicted  # noqa: E402
 import processes  # noqa: E402
 import ranks  # noqa: E402
@@ -86,6 +87,37 @@ def fsdp(context: Context) -> list[Row]:
     options = {"layers": 8, "width": context.rounds(512, 256), "batch": 256, "share": (1.6, 2.4), "rate": 8e8}
     measured = on_two_nodes(context, "fsdp", 1, {**options, **turns(context, 10)})
     return [measured] if isinstance(measured, Row) else predicted.kept(*measured)
+
+
+@needs_torch
+def plan(context: Context) -> list[Row]:
+    why = net.unavailable()
+    if why:
+        return [figures.skipped("plan, two nodes", why)]
+    found = []
+    for shape, ranks_per_node, shards, batch in (("ddp", 1, 1, 256), ("fsdp", 1, 2, 256), ("hsdp", 2, 2, 128)):
+        options = {"shape": shape, "layers": 8, "width": context.rounds(512, 256), "batch": batch, "share": (1.2, 2.0), "rate": 8e8}
+        measured = {**options, **turns(context, 8), "windows": context.rounds(20, 6)}
+        found += planned_shape(context, shape, ranks_per_node, shards, measured)
+    return found
+
+
+def planned_shape(context: Context, shape: str, ranks_per_node: int, shards: int, options: Mapping[str, object]) -> list[Row]:
+    planner = planned.Planner(context.build_dir)
+    from_job: dict[str, planned.Prediction] = {}
+    with net.Nodes() as nodes, restarted(context) as (daemon, directory):
+        daemon.become("alive")
+        answers = {"rate": lambda rate: nodes.rate(float(rate)), "plan": lambda _: from_job.update(planner.from_job(directory))}
+        place = ranks.Place(nodes, ranks_per_node)
+        told, single = launcher(context).launch("parts", options, place, answers, {"GRADGATE_DIR": directory})
+    label = shape.upper()
+    return [
+        figures.told(f"{label} link", f"{single['rate'] / 1e6:.0f} Mbit/s"),
+        *planned.told(label, shape, told),
+        *planned.compared(f"{label} parts:", planner.from_parts(shape, told, place.world, shards), told),
+        *planned.bounds(f"{label} job:", from_job, told),
+        figures.told(f"{label} job: its own windows, later", f"{told['job'].median / 1000:.3f} s", None, figures.noise(told["job"])),
+    ]
 
 
 def turns(context: Context, full: int) -> dict[str, int]:
@@ -222,6 +254,7 @@ PART = report.Part(
         "hsdp": ("HSDP 2 × 2, two nodes, window of 4", hsdp),
         "ddp": ("DDP 2 × 1, two nodes, window of 4", ddp),
         "fsdp": ("FSDP2 2 × 1, two nodes, window of 4", fsdp),
+        "plan": ("The planner, two nodes, window of 4", plan),
         "loopback": ("gradgate's own time, DDP on loopback", loopback),
         "tap": ("The tap, a collective that sends nothing", tap),
         "training": ("Training and its daemon", training),

@@ -12,6 +12,7 @@ from unittest import mock
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import net  # noqa: E402
+import planned  # noqa: E402
 import predicted  # noqa: E402
 import sections  # noqa: E402
 from figures import Row, Series  # noqa: E402
@@ -62,6 +63,42 @@ class Models(unittest.TestCase):
             self.assertAlmostEqual(found["FSDP2 the model, N·c + a + g"].value or 0, 520, 0)
             self.assertEqual(found["FSDP2 all-gathers forward, backward"].measured, "0.050 s, 0.060 s")
             self.assertEqual(found["FSDP2 kept, of the model's gain"].verdict, verdict)
+
+
+class Planned(unittest.TestCase):
+    """c = 100 ms, a = 50 ms, b = 60 ms, g = 70 ms, r = 80 ms."""
+
+    def told(self) -> dict[str, Series]:
+        per = {"computing": 100, "forward": 150, "gathers": 210, "shard_sync": 280, "every_micro_step": 360}
+        return {name: series(4 * milliseconds) for name, milliseconds in per.items()}
+
+    def test_parts_are_differences(self) -> None:
+        found = planned.parts("hsdp", self.told())
+        expected = {"compute": 0.1, "gather-forward": 0.05, "gather-backward": 0.06, "shard-sync": 0.07, "replica-sync": 0.08}
+        self.assertEqual({name.removesuffix("-s") for name in found}, set(expected))
+        for name, value in expected.items():
+            self.assertAlmostEqual(found[f"{name}-s"], value, 6)
+        self.assertAlmostEqual(planned.parts("fsdp", self.told())["shard-sync-s"], 0.15, 6)
+        self.assertAlmostEqual(planned.parts("ddp", self.told())["sync-s"], 0.26, 6)
+
+    def test_a_part_that_noise_makes_negative_is_nothing(self) -> None:
+        self.assertEqual(planned.parts("fsdp", {**self.told(), "forward": series(390)})["gather-forward-s"], 0)
+
+    def test_errors_and_order_are_judged(self) -> None:
+        predicted = {"every_micro_step": planned.Prediction(1.44, 1.44, 1.44), "window": planned.Prediction(0.8, 0.8, 0.8)}
+        good = planned.compared("X", predicted, {"every_micro_step": series(1440), "window": series(750)})
+        self.assertEqual([row.verdict for row in good], ["met", "met", "met"])
+        self.assertEqual(good[1].measured, "0.750 s, predicted +6.7 %")
+        bad = planned.compared("X", predicted, {"every_micro_step": series(700), "window": series(1440)})
+        self.assertEqual([row.verdict for row in bad], ["MISSED", "MISSED", "MISSED"])
+        self.assertIn("every_micro_step is faster than window", bad[2].measured)
+
+    def test_open_ends_hold_what_lies_between(self) -> None:
+        predicted = {"window": planned.Prediction(1.0, 0.5, 1.0)}
+        (inside,) = planned.bounds("X", predicted, {"window": series(700), "other": series(1)})
+        (outside,) = planned.bounds("X", predicted, {"window": series(400)})
+        self.assertEqual((inside.verdict, outside.verdict), ("met", "MISSED"))
+        self.assertEqual(inside.measured, "0.700 s, predicted 0.500 to 1.000 s")
 
 
 class Skipping(unittest.TestCase):

@@ -17,8 +17,13 @@ absl::StatusOr<v1::PlanSyncResponse> Ask(const client::ClientOptions& options, c
 
 // What is missing is missing on the command line.
 absl::StatusOr<v1::PlanSyncResponse> PlanAlone(const v1::PlanSyncRequest& request) {
+  if (request.numbers().ByteSizeLong() == 0) {
+    return absl::InvalidArgumentError(
+        "name a JOB, or give numbers: at least --ranks, --accumulate, --compute-s and --sync-s; gradgatectl plan --help lists "
+        "all");
+  }
   auto answer = planner::AnswerFromNumbers(request);
-  if (absl::IsFailedPrecondition(answer.status())) return absl::InvalidArgumentError(answer.status().message());
+  if (absl::IsFailedPrecondition(answer.status())) return absl::InvalidArgumentError(answer.status().message());  // exit code 2
   return answer;
 }
 

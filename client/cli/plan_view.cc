@@ -50,7 +50,7 @@ std::string BytesOrUnknown(int64_t bytes, bool known) { return known ? HumanByte
 std::string Memory(int64_t bytes) {
   if (bytes == 0) return "-";
   const double gib = static_cast<double>(bytes) / (1 << 30);
-  return absl::StrFormat(gib >= 100 ? "%.0f GiB" : gib >= 1 ? "%.1f GiB" : "%.3f GiB", gib);
+  return absl::StrFormat("%.*f GiB", gib >= 100 ? 0 : gib >= 1 ? 1 : 3, gib);
 }
 
 // "7e9".
@@ -72,8 +72,8 @@ std::string Setup(const v1::Plan& plan) {
       text += ", parameters sharded over all (FSDP)";
       break;
     default:
-      absl::StrAppend(&text, ", parameters sharded over ", n.shard_count(), ", replicated ", n.rank_count() / n.shard_count(),
-                      " times (HSDP)");
+      absl::StrAppend(&text, ", parameters sharded over ", n.shard_count(), ", replicated ",
+                      n.rank_count() / std::max<int64_t>(1, n.shard_count()), " times (HSDP)");
   }
   absl::StrAppend(&text, ", N ", n.accumulate());
   if (n.has_parameter_count()) absl::StrAppend(&text, ", ", Count(n.parameter_count()), " parameters");
@@ -86,13 +86,18 @@ std::string HeadLine(const v1::PlanSyncResponse& response) {
                       Setup(response.plan()), "\n");
 }
 
+// The ends of what is possible; empty where nothing is left open.
+std::string Between(const v1::ModePlan& mode, const StepSeconds& seconds) {
+  const std::string least = seconds(mode.min_step_seconds()), most = seconds(mode.max_step_seconds());
+  return least == most ? "" : absl::StrCat(least, "-", most);
+}
+
 std::string ModesTable(const v1::Plan& plan, const StepSeconds& seconds) {
-  const bool open = std::any_of(plan.modes().begin(), plan.modes().end(), [&](const v1::ModePlan& mode) {
-    return seconds(mode.min_step_seconds()) != seconds(mode.max_step_seconds());
-  });
+  const bool open = std::any_of(plan.modes().begin(), plan.modes().end(),
+                                [&](const v1::ModePlan& mode) { return !Between(mode, seconds).empty(); });
   std::vector<Table::Column> columns = {{"mode", Align::kLeft}, {"", Align::kLeft}, {"s/step"}};
   if (open) columns.push_back({"between"});
-  for (const char* title : {"exposed s", "speed-up", "reductions", "sent inside", "between nodes", "memory", "fits"}) {
+  for (const char* title : {"exposed s", "speed-up", "reductions", "rank sends inside", "node sends out", "memory", "fits"}) {
     columns.push_back({title});
   }
   Table table(std::move(columns));
@@ -103,7 +108,7 @@ std::string ModesTable(const v1::Plan& plan, const StepSeconds& seconds) {
                                       : mode.best()  ? "best"
                                                      : "",
                                       seconds(mode.step_seconds())};
-    if (open) cells.push_back(absl::StrCat(seconds(mode.min_step_seconds()), "-", seconds(mode.max_step_seconds())));
+    if (open) cells.push_back(Between(mode, seconds));
     for (std::string cell : {seconds(mode.exposed_seconds()), Times(mode.speedup()), absl::StrCat(mode.reduction_count()),
                              BytesOrUnknown(mode.intra_bytes(), known), BytesOrUnknown(mode.inter_bytes(), known),
                              Memory(mode.memory_bytes()), std::string(FitWord(mode.fit()))}) {
@@ -121,7 +126,7 @@ std::string WhatIfTable(const v1::PlanSyncResponse& response, const StepSeconds&
                {"s/step"},
                {"exposed s"},
                {"of now's throughput"},
-               {"between nodes"},
+               {"node sends out"},
                {"memory"},
                {"fits"}});
   const auto row = [&](const std::string& label, const v1::Plan& plan) {

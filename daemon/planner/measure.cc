@@ -184,8 +184,7 @@ absl::Status Reading::ReadDeferred() {
   }
   if (!given_.replica_sync_seconds && !given_.sync_seconds) n_.replica_sync_seconds = sync;
   if (!given_.shard_sync_seconds) {
-    const double most = *n_.compute_seconds - open_.gathers_in_compute;
-    open_.shard_in_compute = std::min(std::max(most, 0.0), seen_.shard_sync.seconds.value_or(most));
+    open_.shard_in_compute = std::min(*n_.compute_seconds, seen_.shard_sync.seconds.value_or(*n_.compute_seconds));
   }
   return absl::OkStatus();
 }

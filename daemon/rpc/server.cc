@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <random>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -49,9 +50,11 @@ class GrpcRpcServer final : public RpcServer {
         hub_(registry, options.max_watchers),
         peers_(Peers::Create(options.store, ToPeers(options))),
         service_(registry, &hub_, peers_.get(), options.store, PageTokens(RandomKey()), {options.version, absl::Now()}),
-        policy_reader_(registry, desk, peers_.get(), options.node_name),
-        policy_service_(&policy_reader_, desk, options.max_watchers),
-        diagnosis_(registry, peers_.get(), options.store) {}
+        diagnosis_(registry, peers_.get(), options.store) {
+    if (desk == nullptr) return;
+    policy_reader_.emplace(registry, desk, peers_.get(), options.node_name);
+    policy_service_.emplace(&*policy_reader_, desk, options.max_watchers);
+  }
   ~GrpcRpcServer() override { ShutDown(absl::ZeroDuration()); }
 
   absl::Status Listen(const RpcOptions& options);
@@ -66,8 +69,8 @@ class GrpcRpcServer final : public RpcServer {
   WatchHub hub_;
   const std::unique_ptr<Peers> peers_;
   StatsService service_;
-  PolicyReader policy_reader_;
-  PolicyService policy_service_;
+  std::optional<PolicyReader> policy_reader_;
+  std::optional<PolicyService> policy_service_;
   DiagnosisService diagnosis_;
   std::unique_ptr<grpc::Server> server_;
   int tcp_port_ = 0;
@@ -84,7 +87,7 @@ absl::Status GrpcRpcServer::Listen(const RpcOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.RegisterService(&service_);
-  builder.RegisterService(&policy_service_);
+  if (policy_service_) builder.RegisterService(&*policy_service_);
   builder.RegisterService(&diagnosis_);
   builder.AddListeningPort(absl::StrCat("unix:", birth_path), grpc::InsecureServerCredentials());
   if (!options.tcp_listen.empty()) {
@@ -117,7 +120,7 @@ void GrpcRpcServer::ShutDown(absl::Duration grace) {
   if (!server_) return;
   server_->GetHealthCheckService()->Shutdown();
   hub_.ShutDown();
-  policy_service_.ShutDown();
+  if (policy_service_) policy_service_->ShutDown();
   server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace));
   server_.reset();
   struct stat file;

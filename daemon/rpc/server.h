@@ -32,10 +32,10 @@ struct RpcOptions {
 
 class RpcServer {
  public:
-  // Replaces a stale socket file and serves. `registry` and `desk` are not owned and outlive this. Changes the process's umask for an
+  // Replaces a stale socket file and serves. `registry` and `desk` are not owned and outlive this; without a desk there is no PolicyService. Changes the process's umask for an
   // instant: call it before other threads make files. Errors: as RemoveStaleSocket and MakeTcpCredentials; UNAVAILABLE: an
   // address cannot be bound.
-  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const RpcOptions& options, Registry* registry, PolicyDesk* desk);
+  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const RpcOptions& options, Registry* registry, PolicyDesk* desk = nullptr);
   virtual ~RpcServer() = default;
 
   // The TCP port in use; 0: none.

@@ -16,12 +16,12 @@ from typing import Any
 import case
 from case import processes
 
-ETCD = "10.214.7.254"
+ETCD = "10.214.250.1"
 EPOCHS = 400
 
 
 class PolicyNodes(case.SystemCase):
-    """Node k has the address 10.214.7.k+1; all hang on one bridge, as etcd does."""
+    """Node k has the address 10.214.k.1, etcd its own; a namespace between them routes."""
 
     def ip(self, *arguments: str) -> None:
         subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=30)
@@ -37,12 +37,13 @@ class PolicyNodes(case.SystemCase):
         return space
 
     def join(self, name: str, address: str) -> str:
-        """A namespace with an address on the bridge."""
-        space, here, there = self.space(name), f"e{name}", f"b{name}"
-        self.ip("link", "add", here, "netns", space, "type", "veth", "peer", "name", there, "netns", self.switch)
-        self.ip("-n", self.switch, "link", "set", there, "master", "br", "up")
-        self.ip("-n", space, "addr", "add", f"{address}/24", "dev", here)
-        self.ip("-n", space, "link", "set", here, "up")
+        """A namespace with this address, from which all others are reached."""
+        space, here, there = self.space(name), f"e{name}", f"r{name}"
+        self.ip("link", "add", here, "netns", space, "type", "veth", "peer", "name", there, "netns", self.router)
+        for where, device, last in ((self.router, there, "254"), (space, here, "1")):
+            self.ip("-n", where, "addr", "add", f"{address.rpartition('.')[0]}.{last}/24", "dev", device)
+            self.ip("-n", where, "link", "set", device, "up")
+        self.ip("-n", space, "route", "add", "default", "via", f"{address.rpartition('.')[0]}.254")
         return space
 
     def setUp(self) -> None:
@@ -52,9 +53,9 @@ class PolicyNodes(case.SystemCase):
             raise unittest.SkipTest(f"needs root, ip and etcd; {', '.join(missing) or 'not root'}: policies over several nodes are not tested")
         self.stack = contextlib.ExitStack()
         self.addCleanup(self.stack.close)
-        self.switch = self.space("s")
-        self.ip("-n", self.switch, "link", "add", "br", "type", "bridge")
-        self.ip("-n", self.switch, "link", "set", "br", "up")
+        self.router = self.space("r")
+        forward = ["ip", "netns", "exec", self.router, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]
+        subprocess.run(forward, check=True, capture_output=True, timeout=30)
         self.store = self.join("etcd", ETCD)
         self.etcd = self.start_etcd()
 
@@ -68,15 +69,15 @@ class PolicyNodes(case.SystemCase):
     def start(self, nodes: int, per_node: int, epochs: int = EPOCHS) -> None:
         certs = self.folder / "certs"
         names = [f"n{k}" for k in range(nodes)]
-        hosts = [argument for k, name in enumerate(names) for argument in ("--node", f"{name}=10.214.7.{k + 1}")]
+        hosts = [argument for k, name in enumerate(names) for argument in ("--node", f"{name}=10.214.{k}.1")]
         subprocess.run([self.binaries.path("gradgatectl"), "certs", str(certs), *hosts], check=True, capture_output=True, timeout=60)
         self.certs = certs
-        self.spaces = [self.join(name, f"10.214.7.{k + 1}") for k, name in enumerate(names)]
+        self.spaces = [self.join(name, f"10.214.{k}.1") for k, name in enumerate(names)]
         self.daemons = [self.start_daemon(k) for k in range(nodes)]
         for daemon in self.daemons:
             processes.wait_for("all nodes answer", lambda d=daemon: len(self.answered(d)) == nodes or None, 60)
         world = nodes * per_node
-        common = ("--world-size", str(world), "--rendezvous", "tcp://10.214.7.1:29400", "--job", self.job, "--epochs", str(epochs))
+        common = ("--world-size", str(world), "--rendezvous", "tcp://10.214.0.1:29400", "--job", self.job, "--epochs", str(epochs))
         self.options = ("--epochs", str(epochs), *case.EXACT)
         self.ranks = []
         for rank in range(world):
@@ -92,7 +93,7 @@ class PolicyNodes(case.SystemCase):
         folder, name = self.folder / f"n{node}", f"n{node}"
         folder.mkdir(exist_ok=True)
         tls = [f"--tls_{kind}={self.certs / file}" for kind, file in (("cert", f"{name}.pem"), ("key", f"{name}-key.pem"), ("client_ca", "ca.pem"))]
-        flags = (f"--store=etcd://{ETCD}:2379", f"--node_name={name}", f"--grpc_listen=10.214.7.{node + 1}:9766", *tls)
+        flags = (f"--store=etcd://{ETCD}:2379", f"--node_name={name}", f"--grpc_listen=10.214.{node}.1:9766", *tls)
         enter = ("ip", "netns", "exec", self.spaces[node])
         return self.stack.enter_context(processes.Daemon(self.binaries, folder, *flags, enter=enter))
 

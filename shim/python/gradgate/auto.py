@@ -5,8 +5,13 @@
     FSDP, one dimension  every_micro_step ─► window ─► window, parameters kept
     HSDP                 window_replica ─► window ─► window, parameters kept
 
+Where a window's gradients have no room but kept parameters have, as with parameters of two bytes, the way is first rung ─► first rung,
+parameters kept ─► window, parameters kept. Windows of one micro-step defer nothing, so that window is no rung there. No rung is slower
+than the one below it: those are the planner's modes in its order (planner/modes.h).
+
 A rung is left after two full windows beyond the first step, when the headroom that they showed is larger, on every rank, than what the
-next rung costs; the ballot carries the minimum. Never after an out-of-memory, and not where there is no limit to compare with.
+next rung costs; the ballot carries the minimum. Where it is not, the other way is tried after as many windows. Never after an
+out-of-memory, and not where there is no limit to compare with.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import logging
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 
@@ -44,26 +49,37 @@ class Rungs(Protocol):
     def climb(self, window: int, min_headroom_bytes: int, /) -> bool: ...
 
 
+class Rung(NamedTuple):
+    mode: str
+    keep: bool
+    cost: Callable[[], int] = lambda: 0  # bytes beyond the first rung's
+    above: tuple[int, ...] = ()  # rungs that may follow, in the order in which they are tried
+
+
 class Ladder:
-    def __init__(self, rungs: list[tuple[str, bool]], costs: list[Callable[[], int]], device: torch.device) -> None:
+    def __init__(self, rungs: list[Rung], device: torch.device) -> None:
         self._rungs = rungs
-        self._costs = costs
         self._device = device
-        self._since = 0  # window in which this rung began
+        self._since = 0  # window in which this rung began, or the last try ended
+        self._tries = 0  # from this rung
         self.at = 0
         self.out_of_memory = False
         self.unlimited = False  # there is no memory limit to compare with
 
     @property
     def mode(self) -> str:
-        return self._rungs[self.at][0]
+        return self._rungs[self.at].mode
 
     @property
     def keep(self) -> bool:
-        return self._rungs[self.at][1]
+        return self._rungs[self.at].keep
+
+    def _next(self) -> int:
+        above = self._rungs[self.at].above
+        return above[self._tries % len(above)]
 
     def _due(self, window: int) -> bool:
-        return self.at + 1 < len(self._rungs) and window == self._since + _WINDOWS - 1
+        return bool(self._rungs[self.at].above) and window == self._since + _WINDOWS - 1
 
     def headroom_bytes(self, window: int) -> int:
         """What is free beyond the next rung's cost, for the ballot of `window`; UNKNOWN when nobody asks or nothing limits."""
@@ -76,7 +92,8 @@ class Ladder:
             return UNKNOWN
         # A control group's memory is shared by the ranks of the node.
         ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if self._device.type == "cpu" else 1
-        return int(free - _SPARE * limit - ranks * self._costs[self.at]())
+        costs = self._rungs[self._next()].cost() - self._rungs[self.at].cost()
+        return int(free - _SPARE * limit - ranks * costs)
 
     def climb(self, window: int, min_headroom_bytes: int) -> bool:
         """After the ballot of `window`; the same answer on all ranks."""
@@ -90,8 +107,9 @@ class Ladder:
             return False
         self._since = window + 1
         if min_headroom_bytes < 0:
+            self._tries += 1
             return False
-        self.at += 1
+        self.at, self._tries = self._next(), 0
         return True
 
 
@@ -136,13 +154,30 @@ def ladder(adapters: list[Adapter], options: Options, notes: list[tuple[str, str
     parameter = next((p for a in adapters for p in a.parameters()), None)
     device = parameter.device if parameter is not None else torch.device("cpu")
     if mode != "auto" or Role.SHARD not in roles:
-        return Ladder([("window" if mode == "auto" else mode, keep)], [], device)
-    rungs = [("window_replica" if Role.REPLICATE in roles else "every_micro_step", keep), ("window", keep)]
-    costs = [lambda: sum(a.deferred_bytes() for a in adapters)]
-    if options.keep_params is None and all(a.no_effect("keep_params", True) is None for a in adapters):
-        rungs.append(("window", True))
-        costs.append(lambda: sum(a.unsharded_bytes() for a in adapters))
-    return Ladder(rungs, costs, device)
+        return Ladder([Rung("window" if mode == "auto" else mode, keep)], device)
+    base = "window_replica" if Role.REPLICATE in roles else "every_micro_step"
+    may_keep = options.keep_params is None and all(a.no_effect("keep_params", True) is None for a in adapters)
+
+    def deferred() -> int:
+        return sum(a.deferred_bytes() for a in adapters)
+
+    def unsharded() -> int:
+        return sum(a.unsharded_bytes() for a in adapters)
+
+    return Ladder(_rungs(base, keep, options.accumulate != 1, may_keep, deferred, unsharded), device)
+
+
+def _rungs(base: str, keep: bool, may_defer: bool, may_keep: bool, deferred: Callable[[], int], unsharded: Callable[[], int]) -> list[Rung]:
+    if may_defer and may_keep:
+        return [
+            Rung(base, keep, above=(1, 2)),
+            Rung("window", keep, deferred, (3,)),
+            Rung(base, True, unsharded, (3,)),
+            Rung("window", True, lambda: deferred() + unsharded()),
+        ]
+    if may_defer:
+        return [Rung(base, keep, above=(1,)), Rung("window", keep, deferred)]
+    return [Rung(base, keep, above=(1,)), Rung(base, True, unsharded)] if may_keep else [Rung(base, keep)]
 
 
 def memory(device: torch.device) -> tuple[int, int]:
