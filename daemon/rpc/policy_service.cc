@@ -41,6 +41,13 @@ std::string CallerName(const grpc::CallbackServerContext& context) {
   return identity.empty() ? "" : std::string(identity.front().data(), identity.front().size());
 }
 
+// UNAVAILABLE would say that this daemon is not there.
+absl::Status AsOfStore(const absl::Status& status, const StoreHealth& health) {
+  if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
+  return absl::FailedPreconditionError(absl::StrCat("the store (", health.name, ") cannot be written: ", status.message(),
+                                                    "; jobs keep the policies they have"));
+}
+
 absl::Status CheckRunning(const v1::PolicyStatus& present) {
   const v1::Job& job = present.job();
   if (job.state() == v1::STATE_RUNNING) return absl::OkStatus();
@@ -201,7 +208,7 @@ grpc::ServerUnaryReactor* PolicyService::SetPolicy(grpc::CallbackServerContext* 
     *response->mutable_status() = present->status();
     if (request->validate_only()) return absl::OkStatus();
     const absl::StatusOr<v1::ProposedPolicy> proposed = desk_->Propose(*proposal, std::min(deadline, absl::Now() + kMaxWait));
-    if (!proposed.ok()) return proposed.status();
+    if (!proposed.ok()) return AsOfStore(proposed.status(), desk_->Health());
     *response->mutable_status()->mutable_proposed() = *proposed;
     Judge(response->mutable_status());
     return absl::OkStatus();
