@@ -40,7 +40,7 @@ void WindowTrail::AddWindow(const page::WindowRecord& record) {
   }
   windows_.push_back(window);
   if (windows_.size() > kWindows) windows_.pop_front();
-  waits_ns_.push_back(LongestWait(record, {}));
+  if (record.window_index > 0) waits_ns_.push_back(LongestWait(record, {}));  // ranks start at different times
   if (waits_ns_.size() > kWaits) waits_ns_.pop_front();
 
   const auto closed =
