@@ -98,7 +98,7 @@ void WindowTrail::AddEvent(const page::Event& event) {
 
 uint64_t WindowTrail::WaitP99Ns() const {
   if (waits_ns_.empty()) return 0;
-  const size_t k = (waits_ns_.size() * 99 + 99) / 100 - 1;
+  const size_t k = (waits_ns_.size() - 1) * 99 / 100;  // of a few, one that is unlike the rest is left out
   return Nth({waits_ns_.begin(), waits_ns_.end()}, k);
 }
 

@@ -155,6 +155,18 @@ const Case kStandstills[] = {
          RankOf(e, rank).mutable_stats()->mutable_totals()->set_refused_count(1);
        }
      }},
+    {"LostAndTheOthersSawItAtOnce",
+     v1::VERDICT_KIND_RANK_LOST,
+     v1::SEVERITY_CRITICAL,
+     {1},
+     "after that ranks 0, 2 ended without a goodbye",
+     [](Evidence& e) {
+       End(RankOf(e, 1), v1::STATE_LOST, kMs(69'990));  // seen a little later than the others, which go by their sockets
+       for (int rank : {0, 2}) {
+         End(RankOf(e, rank), v1::STATE_LOST, kS(70));
+         WindowOf(e, rank).mutable_window()->set_failed(true);
+       }
+     }},
     {"FailedAndTheLauncherKilledTheOthers",
      v1::VERDICT_KIND_RANK_FAILED,
      v1::SEVERITY_CRITICAL,
