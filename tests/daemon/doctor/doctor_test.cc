@@ -409,21 +409,46 @@ const Case kTimes[] = {
      {1},
      "for rank 1, between windows",
      [](Evidence& e) { MakeLate(e), EachWindow(e, 1, [](auto& w) { *w.mutable_gap_duration() = Message(kMs(22)); }); }},
-    {"SlowSomewhere", v1::VERDICT_KIND_STRAGGLER, v1::SEVERITY_WARNING, {1}, "where is not known", MakeLate},
+    {"BehindASlowLink",
+     v1::VERDICT_KIND_SLOW_COMMUNICATION,
+     v1::SEVERITY_WARNING,
+     {},
+     "collectives end 20 ms later on rank 1",
+     MakeLate},
+    {"SlowSomewhere",
+     v1::VERDICT_KIND_STRAGGLER,
+     v1::SEVERITY_WARNING,
+     {1},
+     "where is not known",
+     [](Evidence& e) { MakeLate(e), EachWindow(e, 1, [](auto& w) { w.clear_gap_duration(); }); }},
     {"SlowWhereEveryMicroStepReduces",
      v1::VERDICT_KIND_STRAGGLER,
      v1::SEVERITY_WARNING,
      {1},
-     "so it is inside micro-steps",
+     "cannot be told apart",
      [](Evidence& e) {
        MakeLate(e), EachWindow(e, -1, [](auto& w) { w.mutable_window()->clear_suppressed_median_duration(); });
+     }},
+    {"SlowWhereEveryMicroStepReducesAndWaitsApart",
+     v1::VERDICT_KIND_STRAGGLER,
+     v1::SEVERITY_WARNING,
+     {1},
+     "for rank 1, in compute",
+     [](Evidence& e) {
+       MakeLate(e), EachWindow(e, -1, [](auto& w) { w.mutable_window()->clear_suppressed_median_duration(); });
+       EachWindow(e, 1, [](auto& w) {
+         *w.mutable_micro_step_duration() = Message(kMs(110)), *w.mutable_window_duration() = Message(kMs(120));
+       });
      }},
     {"SlowWithoutBallot",
      v1::VERDICT_KIND_STRAGGLER,
      v1::SEVERITY_WARNING,
      {1},
      "inside the longest gradient collective",
-     [](Evidence& e) { MakeLate(e), EachWindow(e, -1, [](auto& window) { window.clear_ballot_duration(); }); }},
+     [](Evidence& e) {
+       MakeLate(e), EachWindow(e, -1, [](auto& window) { window.clear_ballot_duration(); });
+       EachWindow(e, 1, [](auto& w) { *w.mutable_window()->mutable_suppressed_median_duration() = Message(kMs(26)); });
+     }},
     {"SlowWithoutEvents",
      v1::VERDICT_KIND_STRAGGLER,
      v1::SEVERITY_WARNING,
@@ -440,7 +465,7 @@ const Case kTimes[] = {
        EachWindow(e, 1, [](auto& w) { *w.mutable_window()->mutable_suppressed_median_duration() = Message(kMs(22)); });
      }},
     {"Slowed",
-     v1::VERDICT_KIND_COMMUNICATION_SLOWED,
+     v1::VERDICT_KIND_SLOW_COMMUNICATION,
      v1::SEVERITY_WARNING,
      {},
      "take 48 ms where they took 8 ms",
@@ -608,6 +633,16 @@ const HealthyCase kHealthy[] = {
      }},
 };
 INSTANTIATE_TEST_SUITE_P(Jobs, NoFalseAlarm, ::testing::ValuesIn(kHealthy), [](const auto& p) { return p.param.name; });
+
+TEST(Doctor, TellsASlowedLinkOnceAndBlamesNobody) {
+  Evidence evidence = HealthyJob();
+  MakeLate(evidence);
+  EachWindow(evidence, -1, [](auto& window) { *window.mutable_gradient_duration() = Message(kMs(75)); });
+  const std::vector<v1::Verdict> verdicts = Diagnose(evidence);
+  ASSERT_THAT(Kinds(verdicts), ElementsAre(v1::VERDICT_KIND_SLOW_COMMUNICATION));
+  EXPECT_TRUE(verdicts[0].ranks().empty());
+  EXPECT_THAT(Text(verdicts[0]), HasSubstr("take 75 ms where they took 8 ms"));
+}
 
 TEST(Doctor, SaysSinceWhenAJobIsIdle) {
   Evidence evidence = HealthyJob();
