@@ -8,6 +8,7 @@
 #include "daemon/metrics/metrics_server.h"
 #include "daemon/node/clock.h"
 #include "daemon/node/rejection.h"
+#include "daemon/rpc/diagnosis_answer.h"
 
 namespace gradgate {
 namespace {
@@ -54,7 +55,8 @@ absl::Status WiredDaemon::Listen() {
   rpc_ = *std::move(rpc);
 
   if (!options_.metrics_listen.empty()) {
-    auto metrics = MetricsServer::Start(options_.metrics_listen, options_.version, &registry_, &rejections_);
+    auto metrics = MetricsServer::Start(options_.metrics_listen, options_.version, &registry_, &rejections_,
+                                        [this] { return CountVerdicts(registry_); });
     if (!metrics.ok()) return metrics.status();
     metrics_ = *std::move(metrics);
   }

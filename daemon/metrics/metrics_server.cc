@@ -14,17 +14,20 @@ namespace {
 
 class RegistryCollectable final : public prometheus::Collectable {
  public:
-  RegistryCollectable(std::string version, Registry* registry, const RejectionCounts* rejections)
-      : version_(std::move(version)), registry_(registry), rejections_(rejections) {}
+  RegistryCollectable(std::string version, Registry* registry, const RejectionCounts* rejections, VerdictSource verdicts)
+      : version_(std::move(version)), registry_(registry), rejections_(rejections), verdicts_(std::move(verdicts)) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override {
-    return BuildFamilies(registry_->GetNode(), *rejections_, version_);
+    std::vector<prometheus::MetricFamily> families = BuildFamilies(registry_->GetNode(), *rejections_, version_);
+    if (verdicts_) families.push_back(BuildVerdictFamily(verdicts_()));
+    return families;
   }
 
  private:
   const std::string version_;
   Registry* const registry_;
   const RejectionCounts* const rejections_;
+  const VerdictSource verdicts_;
 };
 
 // A scraper that stops talking holds one of the server's threads for two seconds at most.
@@ -35,8 +38,9 @@ std::vector<std::string> ServerOptions(const std::string& listen) {
 class ExposerMetricsServer final : public MetricsServer {
  public:
   ExposerMetricsServer(const std::string& listen, const std::string& version, Registry* registry,
-                       const RejectionCounts* rejections)
-      : collectable_(std::make_shared<RegistryCollectable>(version, registry, rejections)), exposer_(ServerOptions(listen)) {
+                       const RejectionCounts* rejections, VerdictSource verdicts)
+      : collectable_(std::make_shared<RegistryCollectable>(version, registry, rejections, std::move(verdicts))),
+        exposer_(ServerOptions(listen)) {
     exposer_.RegisterCollectable(collectable_);
   }
 
@@ -50,10 +54,11 @@ class ExposerMetricsServer final : public MetricsServer {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& listen, const std::string& version,
-                                                                    Registry* registry, const RejectionCounts* rejections) {
+                                                                    Registry* registry, const RejectionCounts* rejections,
+                                                                    VerdictSource verdicts) {
   // The library's only way to say that it cannot listen.
   try {
-    auto server = std::make_unique<ExposerMetricsServer>(listen, version, registry, rejections);
+    auto server = std::make_unique<ExposerMetricsServer>(listen, version, registry, rejections, std::move(verdicts));
     return server;
   } catch (const std::exception& error) {
     return absl::UnavailableError(absl::StrCat("cannot serve metrics on ", listen, ": ", error.what(),

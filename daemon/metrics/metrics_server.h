@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "daemon/metrics/verdict_families.h"
 #include "daemon/node/registry.h"
 #include "daemon/node/rejection.h"
 
@@ -17,10 +18,11 @@ namespace gradgate {
 
 class MetricsServer {
  public:
-  // `listen` is host:port or port; port 0: any. Neither pointer is owned; both outlive this.
+  // `listen` is host:port or port; port 0: any. Neither pointer is owned; both outlive this. `verdicts` may be null.
   // UNAVAILABLE: the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen, const std::string& version,
-                                                              Registry* registry, const RejectionCounts* rejections);
+                                                              Registry* registry, const RejectionCounts* rejections,
+                                                              VerdictSource verdicts = nullptr);
   virtual ~MetricsServer() = default;
 
   // The port in use.

@@ -72,11 +72,11 @@ class Doctor(case.SystemCase):
             return verdicts
 
         try:
-            verdicts = processes.wait_for(f"verdicts of {self.job}", reached, deadline_s)
+            verdicts: list[Any] = processes.wait_for(f"verdicts of {self.job}", reached, deadline_s)
         except TimeoutError:
             self.fail(f"not {expected} but {last}")
         print(f"\n--- {self.id().rsplit('.', 1)[-1]}\n{self.doctor()[1]}", flush=True)
-        return list(verdicts)
+        return verdicts
 
     def test_healthy(self) -> None:
         with self.trainer():

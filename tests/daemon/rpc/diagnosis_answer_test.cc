@@ -183,6 +183,20 @@ TEST_F(DiagnosisAnswer, JudgesOverAllPartsAndNamesTheSilent) {
   EXPECT_THAT(Judge(parts, true, false).evidence(), SizeIs(0));
 }
 
+TEST_F(DiagnosisAnswer, CountsRunningJobsByVerdict) {
+  const auto healthy = MakePage(0);
+  healthy->page().totals.override_count.store(2);
+  Connect(*healthy);
+  FakePage other({.job_name = "other", .run_id_bytes = std::string(16, '\x22')});
+  const auto ended = registry_.Register(1000, other.Map());
+  registry_.End(ended->connection, Ending::kDisconnected);
+  const auto counts = CountVerdicts(registry_);
+  EXPECT_EQ(counts.size(), 22u);
+  EXPECT_EQ(counts.at("overridden"), 1);
+  EXPECT_EQ(counts.at("healthy"), 0);
+  EXPECT_EQ(counts.at("rank_lost"), 0);  // of a job that has ended
+}
+
 TEST_F(DiagnosisAnswer, RefusesEvidenceThatIsNone) {
   Connect(*MakePage(0));
   EXPECT_TRUE(CheckEvidence(Part()).ok());
