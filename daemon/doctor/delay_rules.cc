@@ -111,6 +111,17 @@ std::vector<Delay> DelaysBy(const JobFacts& facts, const Signal& signal, absl::D
   return delays;
 }
 
+// What the others' windows are longer by for synchronisation: where lateness hides behind computing, nobody waits.
+absl::Duration OthersExposed(const JobFacts& facts, size_t rank) {
+  std::vector<absl::Duration> exposed;
+  for (const SharedWindow& window : facts.shared_windows()) {
+    std::vector<absl::Duration> waits;
+    for (const v1::WindowEvidence* one : window.by_rank) waits.push_back(Exposed(*one).value_or(absl::ZeroDuration()));
+    exposed.push_back(MedianOfOthers(waits, rank));
+  }
+  return Median(std::move(exposed));
+}
+
 // Median over the shared windows of one duration of each rank; unset where it is not known.
 using Of = std::optional<absl::Duration> (*)(const v1::WindowEvidence&);
 struct Pair {
@@ -271,7 +282,7 @@ void FindStragglers(const JobFacts& facts, Verdicts& out) {
       return delay.late >= least(bar) && static_cast<double>(delay.often) >= bar.often * static_cast<double>(delay.windows);
     };
     for (size_t i = 0; i < delays.size(); ++i) {
-      if (!passes(delays[i], kShownTwice)) continue;
+      if (!passes(delays[i], kShownTwice) || OthersExposed(facts, i) * 2 < delays[i].late) continue;
       v1::Verdict verdict = LateRank(facts, i, signal.name, delays[i], window);
       const bool shown_twice =
           verdict.cause() != v1::DELAY_CAUSE_UNSPECIFIED && verdict.cause() != v1::DELAY_CAUSE_COMMUNICATION;

@@ -614,6 +614,10 @@ const HealthyCase kHealthy[] = {
      }},
     {"OneRankThatIsEarly",
      [](Evidence& e) { EachWindow(e, 0, [](auto& w) { *w.mutable_ballot_duration() = Message(kMs(30)); }); }},
+    {"OneRankThatIsLateBehindLongComputing",
+     [](Evidence& e) {
+       MakeLate(e), EachWindow(e, -1, [](auto& w) { *w.mutable_window()->mutable_exposed_duration() = Message(kMs(1)); });
+     }},
     {"UnevenWorkOfTwoRanks",
      [](Evidence& e) {
        EachWindow(e, 1, [](auto& w) { *w.mutable_ballot_duration() = Message(kMs(30)); });
