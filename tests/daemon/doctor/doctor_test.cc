@@ -613,17 +613,37 @@ const HealthyCase kHealthy[] = {
        for (int at = 0; at < 8; ++at) *WindowOf(e, at % 2, at).mutable_ballot_duration() = Message(kMs(60));
      }},
     {"OneRankThatIsEarly",
-     [](Evidence& e) { EachWindow(e, 0, [](auto& w) { *w.mutable_ballot_duration() = Message(kMs(30)); }); }},
+     [](Evidence& e) {
+       EachWindow(e, 0, [](auto& w) {
+         *w.mutable_ballot_duration() = Message(kMs(30)), *w.mutable_window()->mutable_exposed_duration() = Message(kMs(30));
+       });
+     }},
     {"OneRankThatIsLateBehindLongComputing",
      [](Evidence& e) {
        MakeLate(e), EachWindow(e, -1, [](auto& w) { *w.mutable_window()->mutable_exposed_duration() = Message(kMs(1)); });
      }},
     {"UnevenWorkOfTwoRanks",
      [](Evidence& e) {
-       EachWindow(e, 1, [](auto& w) { *w.mutable_ballot_duration() = Message(kMs(30)); });
-       for (int at = 0; at < 14; ++at) Shorten(WindowOf(e, 1, at)), SpreadMicroSteps(WindowOf(e, 1, at));
+       for (int at = 0; at < 14; ++at) {
+         v1::WindowEvidence& window = WindowOf(e, 1, at);
+         Shorten(window), SpreadMicroSteps(window);
+         *window.mutable_ballot_duration() = Message(kMs(30));
+         *window.mutable_window()->mutable_exposed_duration() = Message(kMs(30));
+       }
      },
      {.ranks = 2}},
+    {"AWindowThatWasDiscardedUnreduced",
+     [](Evidence& e) {
+       All(e, [](auto& rank) {
+         v1::RankWindow& window = *rank.mutable_windows(3)->mutable_window();
+         window.set_unstepped(true), window.set_reduction_issued_count(0), window.set_last_reduction_at(0);
+       });
+     }},
+    {"AllStandAndOneHasBegunTheNextWindow",
+     [](Evidence& e) {
+       All(e, [](auto& rank) { Stand(rank, kS(600), 0); });
+       Stand(RankOf(e, 2), kS(600), 1), RankOf(e, 2).mutable_stats()->set_window_index(41);
+     }},
     {"RanksThatGather",
      [](Evidence& e) {
        All(e, [](auto& rank) { *rank.mutable_age() = Message(kS(3)); });
@@ -688,6 +708,15 @@ TEST(Doctor, TakesTheRunningOneOfARankThatTwoNodesKnow) {
   *other.add_ranks() = RankOf(evidence, 1);
   End(*other.mutable_ranks(0), v1::STATE_LOST, kS(5));
   evidence.nodes.push_back(other);
+  EXPECT_THAT(Kinds(Diagnose(evidence)), ElementsAre(v1::VERDICT_KIND_HEALTHY));
+}
+
+TEST(Doctor, TakesTheRunningOneWhicheverNodeIsFirst) {
+  Evidence evidence = HealthyJob();
+  v1::NodeEvidence first;
+  *first.add_ranks() = RankOf(evidence, 1);
+  End(*first.mutable_ranks(0), v1::STATE_LOST, kS(5));
+  evidence.nodes.insert(evidence.nodes.begin(), first);
   EXPECT_THAT(Kinds(Diagnose(evidence)), ElementsAre(v1::VERDICT_KIND_HEALTHY));
 }
 
