@@ -2,6 +2,9 @@
 //
 // In a collective every rank waits for the last to arrive, so the rank that waits least was waited for, and by how much is the
 // difference to what the others waited inside the same collective. Durations are compared, never instants.
+//
+// That a rank is late does not say that it is slow: behind a slow link it ends each collective later than the others, and comes
+// to the next one later. Only where its own time is longer as well is it told of as slow.
 
 #include <algorithm>
 #include <optional>
@@ -25,6 +28,8 @@ struct Bar {
 constexpr Bar kAlone = {0.10, 0.7};
 constexpr Bar kShownTwice = {0.05, 0.6};
 constexpr double kSlowedBy = 3;
+constexpr char kLinkAdvice[] =
+    "look at the links between the nodes: errors, another job on them, a port that fell back to a lower speed";
 
 // What tells how long a rank waited in one window.
 struct Signal {
@@ -106,6 +111,17 @@ std::vector<Delay> DelaysBy(const JobFacts& facts, const Signal& signal, absl::D
   return delays;
 }
 
+// What the others' windows are longer by for synchronisation: where lateness hides behind computing, nobody waits.
+absl::Duration OthersExposed(const JobFacts& facts, size_t rank) {
+  std::vector<absl::Duration> exposed;
+  for (const SharedWindow& window : facts.shared_windows()) {
+    std::vector<absl::Duration> waits;
+    for (const v1::WindowEvidence* one : window.by_rank) waits.push_back(Exposed(*one).value_or(absl::ZeroDuration()));
+    exposed.push_back(MedianOfOthers(waits, rank));
+  }
+  return Median(std::move(exposed));
+}
+
 // Median over the shared windows of one duration of each rank; unset where it is not known.
 using Of = std::optional<absl::Duration> (*)(const v1::WindowEvidence&);
 struct Pair {
@@ -143,41 +159,53 @@ std::optional<absl::Duration> Gap(const v1::WindowEvidence& window) {
   return ToDuration(window.gap_duration());
 }
 
+// With what its backwards wait for, where they wait.
+std::optional<absl::Duration> AllMicroSteps(const v1::WindowEvidence& window) {
+  if (!window.events_exact() || !window.has_micro_step_duration()) return std::nullopt;
+  return ToDuration(window.micro_step_duration());
+}
+
 std::string Against(const char* what, const Pair& pair) {
   return absl::StrCat(what, ": ", Span(pair.own), " per window where the others need ", Span(pair.others));
 }
 
-// Which part of the rank's own time is longer by at least half of what the others wait.
+// A part of a rank's own time that may be what the others wait for.
+struct Part {
+  v1::DelayCause cause;
+  const char* what;
+  std::optional<Pair> pair;
+};
+
+// Which part of the rank's own time is longer by at least half of what the others wait. Where all parts are measured and none
+// is, the rank came late since its last collective had ended late: neighbours of a slow link do.
 v1::DelayCause Explain(const JobFacts& facts, size_t rank, absl::Duration late, v1::Verdict& verdict) {
-  const struct {
-    v1::DelayCause cause;
-    const char* what;
-    Of of;
-  } kParts[] = {{v1::DELAY_CAUSE_COMPUTE, "its micro-steps", MicroStep},
-                {v1::DELAY_CAUSE_BETWEEN_MICRO_STEPS, "between micro-steps", Between},
-                {v1::DELAY_CAUSE_BETWEEN_WINDOWS, "between windows", Gap}};
-  v1::DelayCause cause = v1::DELAY_CAUSE_UNSPECIFIED;
-  absl::Duration most;
-  int known = 0;
-  for (const auto& part : kParts) {
-    const std::optional<Pair> pair = Compare(facts, rank, part.of);
-    if (!pair) continue;
-    ++known;
-    if (pair->more() * 2 < late || pair->more() <= most) continue;
-    most = pair->more();
-    cause = part.cause;
-    verdict.add_evidence(Against(part.what, *pair));
+  std::optional<Pair> compute = Compare(facts, rank, MicroStep);
+  const bool compute_known = compute.has_value();
+  if (!compute_known) compute = Compare(facts, rank, AllMicroSteps);
+  const Part parts[] = {
+      {v1::DELAY_CAUSE_COMPUTE, "its micro-steps", compute},
+      {v1::DELAY_CAUSE_BETWEEN_MICRO_STEPS, "between micro-steps", Compare(facts, rank, Between)},
+      {v1::DELAY_CAUSE_BETWEEN_WINDOWS, "between windows", Compare(facts, rank, Gap)},
+  };
+  const Part* longest = nullptr;
+  bool all_known = compute_known;
+  for (const Part& part : parts) {
+    all_known = all_known && part.pair;
+    if (!part.pair || part.pair->more() * 2 < late) continue;
+    if (longest == nullptr || part.pair->more() > longest->pair->more()) longest = &part;
   }
-  const bool outside_known = Compare(facts, rank, Between) && Compare(facts, rank, Gap);
-  if (cause == v1::DELAY_CAUSE_UNSPECIFIED && outside_known && !Compare(facts, rank, MicroStep)) {
-    verdict.add_evidence("neither between its micro-steps nor between windows is it slower, so it is inside micro-steps");
-    return v1::DELAY_CAUSE_COMPUTE;
+  if (longest != nullptr) {
+    verdict.add_evidence(Against(longest->what, *longest->pair));
+    return longest->cause;
   }
-  if (cause == v1::DELAY_CAUSE_UNSPECIFIED) {
-    verdict.add_evidence(known == 0 ? "where it loses the time is not known: the parts of its windows are not measured"
-                                    : "where it loses the time is not known: no part of its windows is longer by as much");
+  for (const Part& part : parts) {
+    if (part.pair) verdict.add_evidence(Against(part.what, *part.pair));
   }
-  return cause;
+  if (all_known) return v1::DELAY_CAUSE_COMMUNICATION;
+  verdict.add_evidence(parts[1].pair && parts[2].pair
+                           ? "every micro-step reduces, so computing and communication cannot be told apart here"
+                           : "where it loses the time is not known: the parts of its windows are not measured");
+  return v1::DELAY_CAUSE_UNSPECIFIED;
 }
 
 const char* CauseWord(v1::DelayCause cause) {
@@ -188,8 +216,6 @@ const char* CauseWord(v1::DelayCause cause) {
       return "between micro-steps";
     case v1::DELAY_CAUSE_BETWEEN_WINDOWS:
       return "between windows";
-    case v1::DELAY_CAUSE_COMMUNICATION:
-      return "in communication";
     default:
       return "where is not known";
   }
@@ -217,7 +243,7 @@ absl::Duration TypicalWindow(const JobFacts& facts) {
   return Median(std::move(durations));
 }
 
-v1::Verdict Straggler(const JobFacts& facts, size_t at, const char* signal, const Delay& delay, absl::Duration window) {
+v1::Verdict LateRank(const JobFacts& facts, size_t at, const char* signal, const Delay& delay, absl::Duration window) {
   const int32_t rank = facts.judged()[at].rank();
   v1::Verdict verdict = MakeVerdict(v1::VERDICT_KIND_STRAGGLER, v1::SEVERITY_WARNING, "", {rank});
   SetWindows(facts.shared_windows().front().window_index, facts.shared_windows().back().window_index, verdict);
@@ -225,10 +251,21 @@ v1::Verdict Straggler(const JobFacts& facts, size_t at, const char* signal, cons
                                     Span(delay.own), "; so in ", delay.often, " of ", delay.windows, " windows"));
   const v1::DelayCause cause = Explain(facts, at, delay.late, verdict);
   verdict.set_cause(cause);
-  verdict.set_headline(absl::StrCat("all wait ", Span(delay.late), " in each window for rank ", rank, ", ", CauseWord(cause)));
   verdict.add_evidence(
       absl::StrFormat("that is %.0f %% of a window of %s", 100 * absl::FDivDuration(delay.late, window), Span(window)));
-  verdict.add_advice(CauseAdvice(cause));
+  if (cause != v1::DELAY_CAUSE_COMMUNICATION) {
+    verdict.set_headline(
+        absl::StrCat("all wait ", Span(delay.late), " in each window for rank ", rank, ", ", CauseWord(cause)));
+    verdict.add_advice(CauseAdvice(cause));
+    return verdict;
+  }
+  // The rank itself is not slow, so it is not blamed.
+  verdict.set_kind(v1::VERDICT_KIND_SLOW_COMMUNICATION);
+  verdict.clear_ranks();
+  verdict.set_headline(absl::StrCat("collectives end ", Span(delay.late), " later on rank ", rank, " than on the others"));
+  verdict.add_evidence(
+      "its own time is that of the others, so it is the link to it, or the rank that sends to it; which is not known");
+  verdict.add_advice(kLinkAdvice);
   return verdict;
 }
 
@@ -245,9 +282,11 @@ void FindStragglers(const JobFacts& facts, Verdicts& out) {
       return delay.late >= least(bar) && static_cast<double>(delay.often) >= bar.often * static_cast<double>(delay.windows);
     };
     for (size_t i = 0; i < delays.size(); ++i) {
-      if (!passes(delays[i], kShownTwice)) continue;
-      v1::Verdict verdict = Straggler(facts, i, signal.name, delays[i], window);
-      if (passes(delays[i], kAlone) || verdict.cause() != v1::DELAY_CAUSE_UNSPECIFIED) out.push_back(std::move(verdict));
+      if (!passes(delays[i], kShownTwice) || OthersExposed(facts, i) * 2 < delays[i].late) continue;
+      v1::Verdict verdict = LateRank(facts, i, signal.name, delays[i], window);
+      const bool shown_twice =
+          verdict.cause() != v1::DELAY_CAUSE_UNSPECIFIED && verdict.cause() != v1::DELAY_CAUSE_COMMUNICATION;
+      if (passes(delays[i], kAlone) || shown_twice) out.push_back(std::move(verdict));
     }
     return;  // the best signal that there is
   }
@@ -274,16 +313,21 @@ void FindSlowing(const JobFacts& facts, Verdicts& out) {
   const absl::Duration now = Median(std::move(least));
   const absl::Duration window = TypicalWindow(facts);
   if (now < early * kSlowedBy || now - early < std::max(absl::Milliseconds(10), window * kAlone.share)) return;
-  v1::Verdict verdict = MakeVerdict(v1::VERDICT_KIND_COMMUNICATION_SLOWED, v1::SEVERITY_WARNING,
-                                    absl::StrCat("gradient collectives take ", Span(now), " where they took ", Span(early)));
-  SetWindows(facts.shared_windows().front().window_index, facts.shared_windows().back().window_index, verdict);
-  verdict.set_cause(v1::DELAY_CAUSE_COMMUNICATION);
+  const auto told = std::find_if(out.begin(), out.end(),
+                                 [](const v1::Verdict& v) { return v.kind() == v1::VERDICT_KIND_SLOW_COMMUNICATION; });
+  const auto at = static_cast<size_t>(told - out.begin());
+  if (told == out.end()) {
+    v1::Verdict verdict = MakeVerdict(v1::VERDICT_KIND_SLOW_COMMUNICATION, v1::SEVERITY_WARNING, "");
+    SetWindows(facts.shared_windows().front().window_index, facts.shared_windows().back().window_index, verdict);
+    verdict.set_cause(v1::DELAY_CAUSE_COMMUNICATION);
+    verdict.add_evidence("which rank's link it is, is not known: all ranks of a collective end together");
+    verdict.add_advice(kLinkAdvice);
+    out.push_back(std::move(verdict));
+  }
+  v1::Verdict& verdict = out[at];
+  verdict.set_headline(absl::StrCat("gradient collectives take ", Span(now), " where they took ", Span(early)));
   verdict.add_evidence(absl::StrCat("longest gradient collective of a window, on the rank that waits least: ", Span(now),
                                     " now, ", Span(early), " in the first windows seen; a window takes ", Span(window)));
-  verdict.add_evidence("which rank's link it is, is not known: all ranks of a collective end together");
-  verdict.add_advice(
-      "look at the links between the nodes: errors, another job on them, a port that fell back to a lower speed");
-  out.push_back(std::move(verdict));
 }
 
 }  // namespace gradgate::doctor

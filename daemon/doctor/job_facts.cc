@@ -42,8 +42,8 @@ void JobFacts::TakeRanks() {
     for (const v1::RankEvidence& told : node.ranks()) {
       const Rank rank{&told, node.node_name()};
       const auto [known, is_new] = by_rank.try_emplace(rank.rank(), rank);
-      if (is_new || known->second.running()) continue;
-      if (rank.running() || ToDuration(told.ended()) < ToDuration(known->second.told->ended())) known->second = rank;
+      // One that runs ended 0 s ago.
+      if (!is_new && ToDuration(told.ended()) < ToDuration(known->second.told->ended())) known->second = rank;
     }
   }
   for (auto& [number, rank] : by_rank) {

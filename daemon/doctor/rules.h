@@ -38,7 +38,7 @@ void FindPolicy(const JobFacts& facts, Verdicts& out);     // POLICY_NOT_ADOPTED
 
 // Time.
 void FindStragglers(const JobFacts& facts, Verdicts& out);  // STRAGGLER
-void FindSlowing(const JobFacts& facts, Verdicts& out);     // COMMUNICATION_SLOWED
+void FindSlowing(const JobFacts& facts, Verdicts& out);     // SLOW_COMMUNICATION
 
 // What could not be looked at.
 void FindUnseen(const JobFacts& facts, Verdicts& out);  // RANKS_UNSEEN

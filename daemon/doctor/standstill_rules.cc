@@ -179,6 +179,17 @@ void AddAftermath(const JobFacts& facts, const RankSet& causes, v1::Verdict& ver
   if (!lost.empty()) verdict.add_evidence(absl::StrCat("after that ", RankList(lost), " ended without a goodbye"));
 }
 
+// Its last window failed: it saw another rank's end, or that of the network, before its own.
+bool LastFailed(const Rank& rank) {
+  const auto& windows = rank.told->windows();
+  return !windows.empty() && windows[windows.size() - 1].window().failed();
+}
+
+bool EndedBefore(const Rank& a, const Rank& b) {
+  if (LastFailed(a) != LastFailed(b)) return LastFailed(b);
+  return ToDuration(a.told->ended()) > ToDuration(b.told->ended());
+}
+
 }  // namespace
 
 Position PositionOf(const Rank& rank) {
@@ -233,14 +244,14 @@ void FindHang(const JobFacts& facts, Verdicts& out) {
 void FindEndedRanks(const JobFacts& facts, Verdicts& out) {
   const Rank* first = nullptr;
   for (const Rank& rank : facts.ranks()) {
-    if (!rank.ended_badly()) continue;
-    if (first == nullptr || ToDuration(rank.told->ended()) > ToDuration(first->told->ended())) first = &rank;
+    if (rank.ended_badly() && (first == nullptr || EndedBefore(rank, *first))) first = &rank;
   }
   if (first == nullptr) return;
   const absl::Duration since = ToDuration(first->told->ended());
   std::vector<Rank> causes;
   for (const Rank& rank : facts.ranks()) {
-    if (rank.state() == first->state() && ToDuration(rank.told->ended()) >= since - kTogether) causes.push_back(rank);
+    const bool together = ToDuration(rank.told->ended()) >= since - kTogether && LastFailed(rank) == LastFailed(*first);
+    if (rank.state() == first->state() && together) causes.push_back(rank);
   }
   const RankSet numbers = Numbers(causes);
   const bool lost = first->state() == v1::STATE_LOST;

@@ -9,6 +9,7 @@
 #include "daemon/node/clock.h"
 #include "daemon/node/rejection.h"
 #include "daemon/policy/policy_desk.h"
+#include "daemon/rpc/diagnosis_answer.h"
 
 namespace gradgate {
 namespace {
@@ -69,7 +70,8 @@ absl::Status WiredDaemon::Listen() {
   rpc_ = *std::move(rpc);
 
   if (!options_.metrics_listen.empty()) {
-    auto metrics = MetricsServer::Start(options_.metrics_listen, options_.version, &registry_, &rejections_, store_.get());
+    auto metrics = MetricsServer::Start(options_.metrics_listen, options_.version, &registry_, &rejections_, store_.get(),
+                                        [this] { return CountVerdicts(registry_); });
     if (!metrics.ok()) return metrics.status();
     metrics_ = *std::move(metrics);
   }

@@ -15,12 +15,18 @@ namespace {
 
 class RegistryCollectable final : public prometheus::Collectable {
  public:
-  RegistryCollectable(std::string version, Registry* registry, const RejectionCounts* rejections, const Store* store)
-      : version_(std::move(version)), registry_(registry), rejections_(rejections), store_(store) {}
+  RegistryCollectable(std::string version, Registry* registry, const RejectionCounts* rejections, const Store* store,
+                      VerdictSource verdicts)
+      : version_(std::move(version)),
+        registry_(registry),
+        rejections_(rejections),
+        store_(store),
+        verdicts_(std::move(verdicts)) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override {
     std::vector<prometheus::MetricFamily> families = BuildFamilies(registry_->GetNode(), *rejections_, version_);
     if (store_ != nullptr) AppendStoreFamilies(store_->Health(), families);
+    if (verdicts_) families.push_back(BuildVerdictFamily(verdicts_()));
     return families;
   }
 
@@ -29,6 +35,7 @@ class RegistryCollectable final : public prometheus::Collectable {
   Registry* const registry_;
   const RejectionCounts* const rejections_;
   const Store* const store_;
+  const VerdictSource verdicts_;
 };
 
 // A scraper that stops talking holds one of the server's threads for two seconds at most.
@@ -39,8 +46,8 @@ std::vector<std::string> ServerOptions(const std::string& listen) {
 class ExposerMetricsServer final : public MetricsServer {
  public:
   ExposerMetricsServer(const std::string& listen, const std::string& version, Registry* registry,
-                       const RejectionCounts* rejections, const Store* store)
-      : collectable_(std::make_shared<RegistryCollectable>(version, registry, rejections, store)),
+                       const RejectionCounts* rejections, const Store* store, VerdictSource verdicts)
+      : collectable_(std::make_shared<RegistryCollectable>(version, registry, rejections, store, std::move(verdicts))),
         exposer_(ServerOptions(listen)) {
     exposer_.RegisterCollectable(collectable_);
   }
@@ -56,10 +63,10 @@ class ExposerMetricsServer final : public MetricsServer {
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& listen, const std::string& version,
                                                                     Registry* registry, const RejectionCounts* rejections,
-                                                                    const Store* store) {
+                                                                    const Store* store, VerdictSource verdicts) {
   // The library's only way to say that it cannot listen.
   try {
-    auto server = std::make_unique<ExposerMetricsServer>(listen, version, registry, rejections, store);
+    auto server = std::make_unique<ExposerMetricsServer>(listen, version, registry, rejections, store, std::move(verdicts));
     return server;
   } catch (const std::exception& error) {
     return absl::UnavailableError(absl::StrCat("cannot serve metrics on ", listen, ": ", error.what(),

@@ -40,7 +40,7 @@ void WindowTrail::AddWindow(const page::WindowRecord& record) {
   }
   windows_.push_back(window);
   if (windows_.size() > kWindows) windows_.pop_front();
-  waits_ns_.push_back(LongestWait(record, {}));
+  if (record.window_index > 0) waits_ns_.push_back(LongestWait(record, {}));  // ranks start at different times
   if (waits_ns_.size() > kWaits) waits_ns_.pop_front();
 
   const auto closed =
@@ -98,7 +98,7 @@ void WindowTrail::AddEvent(const page::Event& event) {
 
 uint64_t WindowTrail::WaitP99Ns() const {
   if (waits_ns_.empty()) return 0;
-  const size_t k = (waits_ns_.size() * 99 + 99) / 100 - 1;
+  const size_t k = (waits_ns_.size() - 1) * 99 / 100;  // of a few, one that is unlike the rest is left out
   return Nth({waits_ns_.begin(), waits_ns_.end()}, k);
 }
 

@@ -49,7 +49,7 @@ class WindowTrail {
   const std::deque<TrailWindow>& windows() const { return windows_; }  // oldest first
   const WindowEvents& open() const { return open_; }
 
-  // 99th percentile of the longest wait of each window; 0: no window yet.
+  // 99th percentile of the longest wait of each window but the first, rounded down; 0: no such window yet.
   uint64_t WaitP99Ns() const;
   size_t wait_count() const { return waits_ns_.size(); }
 

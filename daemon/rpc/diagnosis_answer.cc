@@ -1,9 +1,12 @@
 #include "daemon/rpc/diagnosis_answer.h"
 
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "daemon/doctor/doctor.h"
 #include "daemon/node/process_state.h"
 #include "daemon/rpc/evidence.h"
@@ -14,6 +17,10 @@ namespace {
 
 // More than any node keeps.
 constexpr int kMaxWindows = 1024;
+
+std::string KindWord(v1::VerdictKind kind) {
+  return absl::AsciiStrToLower(absl::StripPrefix(v1::VerdictKind_Name(kind), "VERDICT_KIND_"));
+}
 
 }  // namespace
 
@@ -37,7 +44,8 @@ absl::StatusOr<v1::DiagnoseResponse> AnswerEvidence(const v1::DiagnoseRequest& r
 }
 
 absl::Status CheckEvidence(const v1::DiagnoseResponse& part) {
-  if (part.evidence_size() != 1) return absl::DataLossError(absl::StrCat("evidence of ", part.evidence_size(), " nodes, not of 1"));
+  if (part.evidence_size() != 1)
+    return absl::DataLossError(absl::StrCat("evidence of ", part.evidence_size(), " nodes, not of 1"));
   v1::GetJobStatsResponse stats;
   *stats.mutable_job() = part.job();
   for (const v1::RankEvidence& rank : part.evidence(0).ranks()) {
@@ -47,6 +55,26 @@ absl::Status CheckEvidence(const v1::DiagnoseResponse& part) {
     }
   }
   return CheckJobStats(stats);
+}
+
+std::map<std::string, int64_t> CountVerdicts(Registry& registry) {
+  std::map<std::string, int64_t> counts;
+  for (int kind = v1::VERDICT_KIND_HEALTHY; kind <= v1::VerdictKind_MAX; ++kind) {
+    counts.emplace(KindWord(static_cast<v1::VerdictKind>(kind)), 0);
+  }
+  for (const JobView& job : registry.ListJobs()) {
+    if (job.state != RankState::kRunning) continue;
+    v1::DiagnoseRequest request;
+    request.set_job(job.run_id);
+    absl::StatusOr<v1::DiagnoseResponse> part = AnswerEvidence(request, "", nullptr, registry);
+    if (!part.ok()) continue;  // ended meanwhile
+    Evidence evidence;
+    evidence.nodes.push_back(std::move(*part->mutable_evidence(0)));
+    std::set<std::string> kinds;
+    for (const v1::Verdict& verdict : Diagnose(evidence)) kinds.insert(KindWord(verdict.kind()));
+    for (const std::string& kind : kinds) ++counts[kind];
+  }
+  return counts;
 }
 
 v1::DiagnoseResponse Judge(Parts<v1::DiagnoseResponse> parts, bool other_nodes_asked, bool with_evidence) {

@@ -6,6 +6,8 @@
 #ifndef GRADGATE_DAEMON_RPC_DIAGNOSIS_ANSWER_H_
 #define GRADGATE_DAEMON_RPC_DIAGNOSIS_ANSWER_H_
 
+#include <cstdint>
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -26,6 +28,9 @@ absl::Status CheckEvidence(const v1::DiagnoseResponse& part);
 
 // Judges once, over all parts. `with_evidence`: the answer keeps them.
 v1::DiagnoseResponse Judge(Parts<v1::DiagnoseResponse> parts, bool other_nodes_asked, bool with_evidence);
+
+// Running jobs of this node by the kind of verdict they have ("hung"), as this node alone sees them; 0 for those that none has.
+std::map<std::string, int64_t> CountVerdicts(Registry& registry);
 
 }  // namespace gradgate
 

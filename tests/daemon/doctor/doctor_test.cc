@@ -155,6 +155,18 @@ const Case kStandstills[] = {
          RankOf(e, rank).mutable_stats()->mutable_totals()->set_refused_count(1);
        }
      }},
+    {"LostAndTheOthersSawItAtOnce",
+     v1::VERDICT_KIND_RANK_LOST,
+     v1::SEVERITY_CRITICAL,
+     {1},
+     "after that ranks 0, 2 ended without a goodbye",
+     [](Evidence& e) {
+       End(RankOf(e, 1), v1::STATE_LOST, kMs(69'990));  // seen a little later than the others, which go by their sockets
+       for (int rank : {0, 2}) {
+         End(RankOf(e, rank), v1::STATE_LOST, kS(70));
+         WindowOf(e, rank).mutable_window()->set_failed(true);
+       }
+     }},
     {"FailedAndTheLauncherKilledTheOthers",
      v1::VERDICT_KIND_RANK_FAILED,
      v1::SEVERITY_CRITICAL,
@@ -397,21 +409,46 @@ const Case kTimes[] = {
      {1},
      "for rank 1, between windows",
      [](Evidence& e) { MakeLate(e), EachWindow(e, 1, [](auto& w) { *w.mutable_gap_duration() = Message(kMs(22)); }); }},
-    {"SlowSomewhere", v1::VERDICT_KIND_STRAGGLER, v1::SEVERITY_WARNING, {1}, "where is not known", MakeLate},
+    {"BehindASlowLink",
+     v1::VERDICT_KIND_SLOW_COMMUNICATION,
+     v1::SEVERITY_WARNING,
+     {},
+     "collectives end 20 ms later on rank 1",
+     MakeLate},
+    {"SlowSomewhere",
+     v1::VERDICT_KIND_STRAGGLER,
+     v1::SEVERITY_WARNING,
+     {1},
+     "where is not known",
+     [](Evidence& e) { MakeLate(e), EachWindow(e, 1, [](auto& w) { w.clear_gap_duration(); }); }},
     {"SlowWhereEveryMicroStepReduces",
      v1::VERDICT_KIND_STRAGGLER,
      v1::SEVERITY_WARNING,
      {1},
-     "so it is inside micro-steps",
+     "cannot be told apart",
      [](Evidence& e) {
        MakeLate(e), EachWindow(e, -1, [](auto& w) { w.mutable_window()->clear_suppressed_median_duration(); });
+     }},
+    {"SlowWhereEveryMicroStepReducesAndWaitsApart",
+     v1::VERDICT_KIND_STRAGGLER,
+     v1::SEVERITY_WARNING,
+     {1},
+     "for rank 1, in compute",
+     [](Evidence& e) {
+       MakeLate(e), EachWindow(e, -1, [](auto& w) { w.mutable_window()->clear_suppressed_median_duration(); });
+       EachWindow(e, 1, [](auto& w) {
+         *w.mutable_micro_step_duration() = Message(kMs(110)), *w.mutable_window_duration() = Message(kMs(120));
+       });
      }},
     {"SlowWithoutBallot",
      v1::VERDICT_KIND_STRAGGLER,
      v1::SEVERITY_WARNING,
      {1},
      "inside the longest gradient collective",
-     [](Evidence& e) { MakeLate(e), EachWindow(e, -1, [](auto& window) { window.clear_ballot_duration(); }); }},
+     [](Evidence& e) {
+       MakeLate(e), EachWindow(e, -1, [](auto& window) { window.clear_ballot_duration(); });
+       EachWindow(e, 1, [](auto& w) { *w.mutable_window()->mutable_suppressed_median_duration() = Message(kMs(26)); });
+     }},
     {"SlowWithoutEvents",
      v1::VERDICT_KIND_STRAGGLER,
      v1::SEVERITY_WARNING,
@@ -428,7 +465,7 @@ const Case kTimes[] = {
        EachWindow(e, 1, [](auto& w) { *w.mutable_window()->mutable_suppressed_median_duration() = Message(kMs(22)); });
      }},
     {"Slowed",
-     v1::VERDICT_KIND_COMMUNICATION_SLOWED,
+     v1::VERDICT_KIND_SLOW_COMMUNICATION,
      v1::SEVERITY_WARNING,
      {},
      "take 48 ms where they took 8 ms",
@@ -576,13 +613,37 @@ const HealthyCase kHealthy[] = {
        for (int at = 0; at < 8; ++at) *WindowOf(e, at % 2, at).mutable_ballot_duration() = Message(kMs(60));
      }},
     {"OneRankThatIsEarly",
-     [](Evidence& e) { EachWindow(e, 0, [](auto& w) { *w.mutable_ballot_duration() = Message(kMs(30)); }); }},
+     [](Evidence& e) {
+       EachWindow(e, 0, [](auto& w) {
+         *w.mutable_ballot_duration() = Message(kMs(30)), *w.mutable_window()->mutable_exposed_duration() = Message(kMs(30));
+       });
+     }},
+    {"OneRankThatIsLateBehindLongComputing",
+     [](Evidence& e) {
+       MakeLate(e), EachWindow(e, -1, [](auto& w) { *w.mutable_window()->mutable_exposed_duration() = Message(kMs(1)); });
+     }},
     {"UnevenWorkOfTwoRanks",
      [](Evidence& e) {
-       EachWindow(e, 1, [](auto& w) { *w.mutable_ballot_duration() = Message(kMs(30)); });
-       for (int at = 0; at < 14; ++at) Shorten(WindowOf(e, 1, at)), SpreadMicroSteps(WindowOf(e, 1, at));
+       for (int at = 0; at < 14; ++at) {
+         v1::WindowEvidence& window = WindowOf(e, 1, at);
+         Shorten(window), SpreadMicroSteps(window);
+         *window.mutable_ballot_duration() = Message(kMs(30));
+         *window.mutable_window()->mutable_exposed_duration() = Message(kMs(30));
+       }
      },
      {.ranks = 2}},
+    {"AWindowThatWasDiscardedUnreduced",
+     [](Evidence& e) {
+       All(e, [](auto& rank) {
+         v1::RankWindow& window = *rank.mutable_windows(3)->mutable_window();
+         window.set_unstepped(true), window.set_reduction_issued_count(0), window.set_last_reduction_at(0);
+       });
+     }},
+    {"AllStandAndOneHasBegunTheNextWindow",
+     [](Evidence& e) {
+       All(e, [](auto& rank) { Stand(rank, kS(600), 0); });
+       Stand(RankOf(e, 2), kS(600), 1), RankOf(e, 2).mutable_stats()->set_window_index(41);
+     }},
     {"RanksThatGather",
      [](Evidence& e) {
        All(e, [](auto& rank) { *rank.mutable_age() = Message(kS(3)); });
@@ -596,6 +657,16 @@ const HealthyCase kHealthy[] = {
      }},
 };
 INSTANTIATE_TEST_SUITE_P(Jobs, NoFalseAlarm, ::testing::ValuesIn(kHealthy), [](const auto& p) { return p.param.name; });
+
+TEST(Doctor, TellsASlowedLinkOnceAndBlamesNobody) {
+  Evidence evidence = HealthyJob();
+  MakeLate(evidence);
+  EachWindow(evidence, -1, [](auto& window) { *window.mutable_gradient_duration() = Message(kMs(75)); });
+  const std::vector<v1::Verdict> verdicts = Diagnose(evidence);
+  ASSERT_THAT(Kinds(verdicts), ElementsAre(v1::VERDICT_KIND_SLOW_COMMUNICATION));
+  EXPECT_TRUE(verdicts[0].ranks().empty());
+  EXPECT_THAT(Text(verdicts[0]), HasSubstr("take 75 ms where they took 8 ms"));
+}
 
 TEST(Doctor, SaysSinceWhenAJobIsIdle) {
   Evidence evidence = HealthyJob();
@@ -637,6 +708,15 @@ TEST(Doctor, TakesTheRunningOneOfARankThatTwoNodesKnow) {
   *other.add_ranks() = RankOf(evidence, 1);
   End(*other.mutable_ranks(0), v1::STATE_LOST, kS(5));
   evidence.nodes.push_back(other);
+  EXPECT_THAT(Kinds(Diagnose(evidence)), ElementsAre(v1::VERDICT_KIND_HEALTHY));
+}
+
+TEST(Doctor, TakesTheRunningOneWhicheverNodeIsFirst) {
+  Evidence evidence = HealthyJob();
+  v1::NodeEvidence first;
+  *first.add_ranks() = RankOf(evidence, 1);
+  End(*first.mutable_ranks(0), v1::STATE_LOST, kS(5));
+  evidence.nodes.insert(evidence.nodes.begin(), first);
   EXPECT_THAT(Kinds(Diagnose(evidence)), ElementsAre(v1::VERDICT_KIND_HEALTHY));
 }
 
