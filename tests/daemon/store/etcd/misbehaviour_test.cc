@@ -299,6 +299,17 @@ TEST_F(MisbehaviourTest, LeaseThatIsNeverProlongedEndsTheSession) {
   EXPECT_TRUE(AwaitTrouble("the lease was not prolonged")) << store_->Health().trouble;
 }
 
+TEST_F(MisbehaviourTest, LeaseThatIsGoneIsReplacedAndTheKeyWrittenAnew) {
+  std::atomic<int> grants{0};
+  fake_.grant = [&](etcdserverpb::LeaseGrantResponse* response) { response->set_id(++grants); };
+  fake_.prolonged_ttl = 0;
+  Open();
+  store_->Announce("nodes/n", "1");
+  ASSERT_TRUE(Await([&] { return grants >= 2; }));
+  fake_.prolonged_ttl = 10;
+  EXPECT_TRUE(Await([&] { return fake_.txn_count() >= 2 && store_->AnnounceStatus().ok(); })) << store_->AnnounceStatus();
+}
+
 TEST_F(MisbehaviourTest, LeaseWithoutANumberIsTold) {
   fake_.grant = [](etcdserverpb::LeaseGrantResponse* response) {
     response->set_id(0);
