@@ -50,7 +50,8 @@ absl::Status Announcer::GrantLease(size_t endpoint) {
 }
 
 bool Announcer::IsOwn(const std::string& key, const EtcdCopy::Entry& entry) const {
-  return (lease_ != 0 && entry.lease == lease_) || (options_->may_replace && options_->may_replace(key, entry.value));
+  return (entry.lease != 0 && (entry.lease == lease_ || entry.lease == former_lease_)) ||
+         (options_->may_replace && options_->may_replace(key, entry.value));
 }
 
 absl::Status Announcer::UpdateKey(size_t endpoint, const std::string& key, const std::string& value) {

@@ -29,7 +29,10 @@ class Announcer {
   // 0: none.
   int64_t lease() const { return lease_; }
   // etcd no longer knows it: the next Update() makes another.
-  void ForgetLease() { lease_ = 0; }
+  void ForgetLease() {
+    if (lease_ != 0) former_lease_ = lease_;
+    lease_ = 0;
+  }
 
   // Ends the lease, and with it the keys. Best effort, by the deadline.
   void SayFarewell(size_t endpoint, absl::Time deadline);
@@ -44,6 +47,7 @@ class Announcer {
   EtcdLink* const link_;
   EtcdState* const state_;
   int64_t lease_ = 0;
+  int64_t former_lease_ = 0;  // whose keys may still be in the copy
 };
 
 }  // namespace gradgate

@@ -82,6 +82,13 @@ TEST_F(EtcdCopyTest, UnfinishedReadingLeavesNoTrace) {
   EXPECT_THAT(ReadAs({Pair("a", "1", 2)}, 5), IsEmpty());
 }
 
+TEST_F(EtcdCopyTest, EventsOfThePastBringNothingBack) {
+  ReadAs({}, 10);
+  EXPECT_THAT(Put("removed", "1", 9), IsEmpty());
+  EXPECT_THAT(Put("removed", "1", 10), IsEmpty());
+  EXPECT_THAT(Put("new", "1", 11), ElementsAre("new"));
+}
+
 TEST_F(EtcdCopyTest, OwnWritesAheadOfTheWatchAreSeenOnce) {
   ReadAs({}, 10);
   EXPECT_TRUE(copy_.Wrote("a", "1", 12, 0));

@@ -84,7 +84,7 @@ grpc::Status FakeEtcd::LeaseKeepAlive(
   while (stream->Read(&request)) {
     etcdserverpb::LeaseKeepAliveResponse response;
     response.set_id(request.id());
-    response.set_ttl(10);
+    response.set_ttl(prolonged_ttl);
     if (!stream->Write(response)) break;
   }
   return grpc::Status::OK;

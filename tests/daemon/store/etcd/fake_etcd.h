@@ -34,6 +34,7 @@ class FakeEtcd final : public etcdserverpb::KV::Service,
   std::function<grpc::Status(grpc::ServerContext*, WatchWriter*)> watch;
   std::function<grpc::Status(grpc::ServerContext*)> keep_alive;
   std::function<void(etcdserverpb::LeaseGrantResponse*)> grant;
+  std::atomic<int64_t> prolonged_ttl{10};  // what a prolonged lease is said to have; 0: it is gone
 
   // Ends what waits in Hang().
   void Release() { released_ = true; }
