@@ -52,7 +52,7 @@ class ListenerTest : public ::testing::Test {
   void Bind(ListenerOptions options = {}) {
     options.socket_path = path();
     options.version = "1.2.3";
-    options.poll_interval = absl::Milliseconds(10);
+    options.poll_interval = poll_interval_;
     ListenerCallbacks callbacks;
     callbacks.changed = [this] {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -63,7 +63,7 @@ class ListenerTest : public ::testing::Test {
       const std::lock_guard<std::mutex> lock(mutex_);
       log_.push_back(std::string(line));
     };
-    auto listener = ShimListener::Create(options, &clock_, &registry_, &rejections_, std::move(callbacks));
+    auto listener = ShimListener::Create(options, &clock_, &registry_, &rejections_, std::move(callbacks), policies_);
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
   }
@@ -119,6 +119,8 @@ class ListenerTest : public ::testing::Test {
     EXPECT_EQ(rejections_.Get(reason), 1u) << answer.message;
   }
 
+  const PolicySource* policies_ = nullptr;  // both before Bind()
+  absl::Duration poll_interval_ = absl::Milliseconds(10);
   std::string directory_;
   SystemClock clock_;
   RejectionCounts rejections_;
