@@ -43,7 +43,7 @@ absl::StatusOr<v1::Policy> Merge(const v1::Policy& present, const v1::Policy& ch
     return absl::InvalidArgumentError(absl::StrCat("update_mask is empty, so nothing would change; a policy has ", kFields));
   }
   for (const std::string& path : mask.paths()) {
-    if (path.find('.') == std::string::npos && FieldMaskUtil::IsValidPath<v1::Policy>(path)) continue;
+    if (v1::Policy::descriptor()->FindFieldByName(path) != nullptr) continue;  // to FieldMaskUtil "" is a path, to everything
     return absl::InvalidArgumentError(absl::StrCat("update_mask has \"", path, "\"; a policy has ", kFields));
   }
   v1::Policy masked = change;

@@ -36,7 +36,7 @@ struct Proposal {
   v1::Policy former;     // what it was made from
   std::string actor;
   int64_t expected = 0;  // the present version when it was made; 0: none
-  int64_t above = 0;     // the highest version that a rank of the job is known to hold
+  int64_t above = 0;     // the highest version that a rank of the job is known to hold, or to have rejected
 };
 
 class PolicyDesk final : public PolicySource {
@@ -44,7 +44,7 @@ class PolicyDesk final : public PolicySource {
   // Neither pointer is owned; both outlive this. It knows nothing before the first Refresh.
   PolicyDesk(Store* store, const Clock* clock, std::string node_name);
 
-  // Takes what the store knows; whenever its copy has changed.
+  // Takes what the store knows; whenever its copy has changed. The generation grows where that has changed a policy.
   void Refresh();
 
   uint64_t generation() const override { return generation_.load(std::memory_order_acquire); }
