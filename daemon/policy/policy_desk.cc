@@ -133,8 +133,9 @@ absl::StatusOr<v1::ProposedPolicy> PolicyDesk::Propose(const Proposal& proposal,
   if (*version <= proposal.above) {
     (void)store_->Delete(KeyOf(job), deadline);
     return absl::FailedPreconditionError(
-        absl::StrCat("the store (", store_->Health().name, ") gave it version ", *version, ", but ranks of this job hold version ",
-                     proposal.above, ": the store was emptied since. Ranks take no version below the one they hold; restart the job, "
+        absl::StrCat("the store (", store_->Health().name, ") gave it version ", *version,
+                     ", but ranks of this job hold version ", proposal.above,
+                     ": the store was emptied since. Ranks take no version below the one they hold; restart the job, "
                      "or restore the store"));
   }
   Refresh();

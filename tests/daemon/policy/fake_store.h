@@ -1,4 +1,5 @@
-// A store that does what a test says: late copies, errors, foreign values. Reads show `copy`, writes go where the test can see them.
+// A store that does what a test says: late copies, errors, foreign values. Reads show `copy`, writes go where the test can see
+// them.
 //
 // Thread class: any thread; the fields are the test's to set while nobody else is in.
 
@@ -82,7 +83,7 @@ class FakeStore final : public Store {
     revision = 0;
   }
 
-  bool late = false;  // the copy does not follow by itself
+  bool late = false;               // the copy does not follow by itself
   std::atomic<bool> hang = false;  // any thread's to set
   absl::Status fail;
   int64_t revision = 0;

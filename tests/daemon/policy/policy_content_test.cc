@@ -101,7 +101,8 @@ TEST(Merge, MasksThatAreNone) {
   };
   EXPECT_THAT(error(change, Mask({})), AllOf(HasSubstr("update_mask is empty"), HasSubstr("wire_type")));
   for (const char* path : {"mode", "", "*", "sync_mode.x", "Sync_Mode", "sync_mode,reshard", "\x1b"}) {
-    EXPECT_THAT(error(change, Mask({path})), AllOf(HasSubstr("update_mask has \""), HasSubstr("a policy has sync_mode"))) << path;
+    EXPECT_THAT(error(change, Mask({path})), AllOf(HasSubstr("update_mask has \""), HasSubstr("a policy has sync_mode")))
+        << path;
   }
   EXPECT_THAT(error(change, Mask({"reshard"})), HasSubstr("sets a field that update_mask does not have"));
   change.set_bucket_bytes(1);

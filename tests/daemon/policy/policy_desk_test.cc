@@ -15,8 +15,8 @@ namespace gradgate {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::HasSubstr;
 using testing::FakeStore;
+using ::testing::HasSubstr;
 
 const JobKey kJob{1000, "digits", std::string(32, 'a'), 0};
 
@@ -134,7 +134,8 @@ TEST_F(DeskTest, ALateCopyLosesNoUpdate) {
 }
 
 TEST_F(DeskTest, TheStoresErrorsAreTold) {
-  for (const auto code : {absl::StatusCode::kUnavailable, absl::StatusCode::kPermissionDenied, absl::StatusCode::kResourceExhausted}) {
+  for (const auto code :
+       {absl::StatusCode::kUnavailable, absl::StatusCode::kPermissionDenied, absl::StatusCode::kResourceExhausted}) {
     store_.fail = absl::Status(code, "etcd says so");
     const auto refused = desk_.Propose(Propose(kJob, 0), Soon());
     EXPECT_EQ(refused.status().code(), code);
@@ -146,7 +147,8 @@ TEST_F(DeskTest, TheStoresErrorsAreTold) {
 TEST_F(DeskTest, AStoreThatHangsIsGivenUpAtTheDeadlineAndHoldsNobodyElse) {
   store_.hang = true;
   const absl::Time begin = absl::Now();
-  EXPECT_EQ(desk_.Propose(Propose(kJob, 0), begin + absl::Milliseconds(50)).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(desk_.Propose(Propose(kJob, 0), begin + absl::Milliseconds(50)).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
   EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
 }
 
@@ -245,8 +247,8 @@ TEST_F(DeskTest, AStoreThatWasEmptiedProposesNothingBelowWhatRanksHold) {
   proposal.above = 40;
   const auto refused = desk_.Propose(proposal, Soon());
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(refused.status().message()),
-              AllOf(HasSubstr("fake"), HasSubstr("gave it version 1"), HasSubstr("hold version 40"), HasSubstr("restart the job")));
+  EXPECT_THAT(std::string(refused.status().message()), AllOf(HasSubstr("fake"), HasSubstr("gave it version 1"),
+                                                             HasSubstr("hold version 40"), HasSubstr("restart the job")));
   EXPECT_TRUE(store_.List("policies/").empty()) << "taken back";
   EXPECT_EQ(desk_.FrameFor(kJob).version, 0u);
   store_.revision = 39;

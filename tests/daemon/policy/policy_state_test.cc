@@ -12,7 +12,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A rank in a few letters: A adopted 7, a adopted 6, S staged 7, s staged 6, R rejected 7, r rejected 6 and staged 7, - nothing;
+// A rank in a few letters: A adopted 7, a adopted 6, S staged 7, s staged 6, R rejected 7, r rejected 6 and staged 7, -
+// nothing;
 // "!" behind it: it has ended.
 v1::PolicyStatus Job(const std::string& ranks, int32_t world_size) {
   v1::PolicyStatus status;
