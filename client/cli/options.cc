@@ -19,7 +19,7 @@ constexpr char kAbout[] = "Shows what gradgated knows of the gradient synchronis
 
 constexpr char kFooter[] = R"(Exit codes:
   0  done; also a watch ended by Ctrl-C
-  1  the daemon answered with an error or not in time, or the output could not be written
+  1  the daemon answered with an error or not in time, a policy was not adopted, or the output could not be written
   2  the command line is wrong
   3  no gradgated there, or it went away
   4  no such job
@@ -31,10 +31,13 @@ constexpr double kMinTimeoutSeconds = 0.001;
 constexpr double kMaxTimeoutSeconds = 86400;
 
 // CLI11's own range check lets "nan" pass.
-std::string CheckTimeout(const std::string& text) {
-  double seconds;
-  if (absl::SimpleAtod(text, &seconds) && seconds >= kMinTimeoutSeconds && seconds <= kMaxTimeoutSeconds) return "";
-  return absl::StrCat("\"", text, "\" is not a number of seconds from ", kMinTimeoutSeconds, " to ", kMaxTimeoutSeconds);
+CLI::Validator SecondsFrom(double least) {
+  const auto check = [least](const std::string& text) -> std::string {
+    double seconds;
+    if (absl::SimpleAtod(text, &seconds) && seconds >= least && seconds <= kMaxTimeoutSeconds) return "";
+    return absl::StrCat("\"", text, "\" is not a number of seconds from ", least, " to ", kMaxTimeoutSeconds);
+  };
+  return CLI::Validator(check, "SECONDS");
 }
 
 Leave Usage(absl::string_view message) {
@@ -49,7 +52,7 @@ void AddGlobals(CLI::App& app, Options& options, std::string& directory, double&
   });
   app.add_option("--timeout", timeout_seconds, "Seconds to wait for an answer")
       ->capture_default_str()
-      ->check(CLI::Validator(CheckTimeout, "SECONDS"));
+      ->check(SecondsFrom(kMinTimeoutSeconds));
   app.add_flag("--json", options.json, "Print the whole answer as JSON; watch: an object a line");
   app.add_option("--ca", options.client.tls.ca_file,
                  "PEM file of the CA that signed the daemon's certificate; for another machine");
@@ -78,17 +81,20 @@ void AddPolicy(CLI::App& app, Options& options, PolicyWords& words) {
   policy->require_subcommand(1);
   AddCommand(*policy, "get", "Show the policy, how far it is, and where each rank is with it", options, Command::kPolicyGet);
   AddCommand(*policy, "watch", "Show each change, until the job ends or Ctrl-C", options, Command::kPolicyWatch);
-  CLI::App* set = AddCommand(*policy, "set", "Propose a policy, and wait until all ranks adopt it at one window, or one rejects it",
-                             options, Command::kPolicySet);
-  set->add_option("CHANGE", words.changes,
-                  "What changes: mode=auto|window|window_replica|every_micro_step, bucket=SIZE, wire=gradient|bf16|fp16, "
-                  "reshard=every_micro_step|window, enforcement=audit|enforce; =given puts it back to what the trainers were given")
+  CLI::App* set =
+      AddCommand(*policy, "set", "Propose a policy, and wait until all ranks adopt it at one window, or one rejects it",
+                 options, Command::kPolicySet);
+  set->add_option(
+         "CHANGE", words.changes,
+         "What changes: mode=auto|window|window_replica|every_micro_step, bucket=SIZE, wire=gradient|bf16|fp16, "
+         "reshard=every_micro_step|window, enforcement=audit|enforce; =given puts it back to what the trainers were given")
       ->required();
   set->add_option("--wait", words.wait_seconds, "Seconds to wait for the job; 0: not at all")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
+      ->check(SecondsFrom(0));
   set->add_option_function<std::string>(
-      "--actor", [&options](const std::string& name) { options.policy.set_actor(name); }, "Who, for the record; default: user@host");
+      "--actor", [&options](const std::string& name) { options.policy.set_actor(name); },
+      "Who, for the record; default: user@host");
   set->add_option_function<int64_t>(
          "--expected-version", [&options](int64_t version) { options.policy.set_expected_version(version); },
          "Only if this is the present version")

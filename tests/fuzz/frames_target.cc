@@ -71,8 +71,8 @@ std::vector<std::string> Seeds() {
   policy.content_hash = link::PolicyContentHash(policy);
   auto younger = Make<link::GoodbyeFrame>(static_cast<link::FrameType>(77));
   const std::string plain(1, '\0');
-  return {plain + BytesOf(hello), plain + BytesOf(goodbye), plain + BytesOf(welcome), plain + BytesOf(reject),
-          plain + BytesOf(policy), plain + BytesOf(younger)};
+  return {plain + BytesOf(hello),  plain + BytesOf(goodbye), plain + BytesOf(welcome),
+          plain + BytesOf(reject), plain + BytesOf(policy),  plain + BytesOf(younger)};
 }
 
 }  // namespace gradgate::fuzz

@@ -1,4 +1,5 @@
-// Policies that ledgers vote on: the owner says whether it can carry them out, and all ranks have them at one window, or none has.
+// Policies that ledgers vote on: the owner says whether it can carry them out, and all ranks have them at one window, or none
+// has.
 
 #include <gtest/gtest.h>
 
@@ -44,7 +45,8 @@ class LedgerPolicyTest : public ::testing::Test {
 
   // What a framework reduces in a micro-step that does not close.
   static std::vector<GroupRole> AllOf(const Ledger& ledger) {
-    return ledger.mode_in_force() == SyncMode::kEveryMicroStep ? std::vector<GroupRole>{GroupRole::kDp} : std::vector<GroupRole>{};
+    return ledger.mode_in_force() == SyncMode::kEveryMicroStep ? std::vector<GroupRole>{GroupRole::kDp}
+                                                               : std::vector<GroupRole>{};
   }
 
   LedgerJob* job_ = nullptr;
@@ -89,8 +91,8 @@ TEST_F(LedgerPolicyTest, OneOwnerThatRejectsAndNobodyAdopts) {
     ranks_->Offer(rank, Policy(5, 1));
     const auto answer = rank == 1 ? PolicyRejection::kHookHeld : PolicyRejection::kNone;
     for (int i = 0; i < 4; ++i) EXPECT_FALSE(Window(rank, ledger, answer).policy_adopted);
-    EXPECT_EQ(PlaceOf(ledger.page()), rank == 1 ? (Place{0, 0, 0, 5, PolicyRejection::kHookHeld})
-                                                : (Place{0, 0, 5, 0, PolicyRejection::kNone}));
+    EXPECT_EQ(PlaceOf(ledger.page()),
+              rank == 1 ? (Place{0, 0, 0, 5, PolicyRejection::kHookHeld}) : (Place{0, 0, 5, 0, PolicyRejection::kNone}));
     ranks_->Offer(rank, Policy(6, 1));
     Window(rank, ledger);
     EXPECT_TRUE(Window(rank, ledger).policy_adopted) << "the next one that all can";
@@ -197,7 +199,8 @@ TEST_F(LedgerPolicyTest, AWindowThatFailedOnOneRankStillAdoptsWhatWasAgreed) {
     for (int i = 0; i < 4; ++i) MicroStep(ledger, i == 3 ? std::vector{GroupRole::kDp} : std::vector<GroupRole>{});
     Ballot(rank, ledger);
     if (rank == 0) {
-      EXPECT_TRUE(ledger.CloseWindow({.stepped = false, .discarded = true, .min_micro_steps = 4, .max_micro_steps = 4}, nullptr).ok());
+      EXPECT_TRUE(
+          ledger.CloseWindow({.stepped = false, .discarded = true, .min_micro_steps = 4, .max_micro_steps = 4}, nullptr).ok());
     } else {
       EXPECT_TRUE(CloseWindow(ledger, Stepped(4)).policy_adopted);
     }

@@ -68,8 +68,8 @@ struct Place {
 };
 
 inline void PrintTo(const Place& place, std::ostream* os) {
-  *os << "in force " << place.in_force << " from window " << place.adopted_window << ", staged " << place.staged << ", rejected "
-      << place.rejected << " because " << static_cast<int>(place.rejection);
+  *os << "in force " << place.in_force << " from window " << place.adopted_window << ", staged " << place.staged
+      << ", rejected " << place.rejected << " because " << static_cast<int>(place.rejection);
 }
 
 inline Place PlaceOf(const page::StatsPage& page) {

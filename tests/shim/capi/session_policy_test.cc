@@ -182,7 +182,8 @@ TEST_F(SessionPolicyTest, BucketSizeIsAdoptedAndEveryByteStaysTheSame) {
             EXPECT_EQ(record.gradient_bytes, 4 * 4096u) << window;
             const std::lock_guard<std::mutex> lock(mutex);
             if (rank != 0) continue;
-            for (const auto& tensor : memory[0].tensors) bytes[offered].insert(bytes[offered].end(), tensor.begin(), tensor.end());
+            for (const auto& tensor : memory[0].tensors)
+              bytes[offered].insert(bytes[offered].end(), tensor.begin(), tensor.end());
           }
         });
   }
@@ -285,7 +286,8 @@ TEST_F(SessionPolicyTest, OneRankThatRejectsItAndNobodyAdopts) {
           EXPECT_TRUE(session.EndMicroStep().ok());
           EXPECT_FALSE(Step(session).policy_adopted);
         }
-        const Place expected = rank == 1 ? Place{0, 0, 0, 5, PolicyRejection::kFixed} : Place{0, 0, 5, 0, PolicyRejection::kNone};
+        const Place expected =
+            rank == 1 ? Place{0, 0, 0, 5, PolicyRejection::kFixed} : Place{0, 0, 5, 0, PolicyRejection::kNone};
         EXPECT_EQ(PlaceOf(session.page()), expected);
         EXPECT_EQ(session.reducer().bucket_count(), 1u);
       });
@@ -385,7 +387,8 @@ TEST_F(SessionPolicyTest, AWorldOfOneAdopts) {
   });
 }
 
-// The window was reduced in time, as a full one, before one rank called it a flush of another size: its step is refused there alone.
+// The window was reduced in time, as a full one, before one rank called it a flush of another size: its step is refused there
+// alone.
 TEST_F(SessionPolicyTest, AWindowWhoseStepOneRankRefusesStillAdoptsEverywhere) {
   Run(2, nullptr, [&](uint32_t rank, Session& session) {
     ranks_->Offer(rank, Policy(5, kEvery));

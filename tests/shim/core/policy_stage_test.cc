@@ -72,12 +72,9 @@ TEST(PolicyStage, VersionAndContentMustBeEqualOnAllRanks) {
     Ticket min, max;
     bool adopted;
   };
-  for (const auto& [min, max, adopted] : {Case{{5, 7}, {5, 7}, true},
-                                          Case{{0, 0}, {5, 7}, false},
-                                          Case{{4, 7}, {5, 7}, false},
-                                          Case{{5, 7}, {6, 7}, false},
-                                          Case{{5, 6}, {5, 7}, false},
-                                          Case{{5, 7}, {5, 8}, false}}) {
+  for (const auto& [min, max, adopted] :
+       {Case{{5, 7}, {5, 7}, true}, Case{{0, 0}, {5, 7}, false}, Case{{4, 7}, {5, 7}, false}, Case{{5, 7}, {6, 7}, false},
+        Case{{5, 6}, {5, 7}, false}, Case{{5, 7}, {5, 8}, false}}) {
     PolicyStage stage;
     ASSERT_TRUE(Take(stage, Policy(5)));
     (void)stage.Vote();
@@ -305,8 +302,8 @@ class Ranks {
 
   std::mt19937 random_;
   std::vector<PolicyStage> stages_;
-  std::vector<uint64_t> never_;     // rejected by some rank
-  std::map<uint64_t, bool> torn_;   // versions of two contents
+  std::vector<uint64_t> never_;    // rejected by some rank
+  std::map<uint64_t, bool> torn_;  // versions of two contents
   uint64_t newest_ = 1;
   uint64_t due_ = 0;  // agreed on in this window
   uint64_t former_ = 0;
