@@ -48,8 +48,7 @@ absl::Status Connection::CheckJob(absl::string_view job) {
 std::string Connection::KnownJobs() const {
   const auto stub = v1::SyncStatsService::NewStub(channel_);
   v1::ListJobsResponse response;
-  const grpc::Status status =
-      Call(*stub, &v1::SyncStatsService::Stub::ListJobs, v1::ListJobsRequest(), Deadline(), &response);
+  const grpc::Status status = Call(*stub, &v1::SyncStatsService::Stub::ListJobs, v1::ListJobsRequest(), Deadline(), &response);
   if (!status.ok()) return absl::StrCat("which jobs there are could not be asked: ", status.error_message());
   std::vector<std::string> names;
   for (const v1::Job& job : response.jobs()) {

@@ -59,8 +59,7 @@ ShimListener::ShimListener(ListeningSocket socket, const ListenerOptions& option
 
 absl::StatusOr<std::unique_ptr<ShimListener>> ShimListener::Create(const ListenerOptions& options, const Clock* clock,
                                                                    Registry* registry, RejectionCounts* rejections,
-                                                                   ListenerCallbacks callbacks,
-                                                                   const PolicySource* policies) {
+                                                                   ListenerCallbacks callbacks, const PolicySource* policies) {
   absl::StatusOr<ListeningSocket> socket = ListeningSocket::Listen(options.socket_path, 0666, kBacklog);
   if (!socket.ok()) return socket.status();
   std::unique_ptr<ShimListener> listener(

@@ -53,7 +53,8 @@ class ShimListener {
   // ListeningSocket::Listen.
   static absl::StatusOr<std::unique_ptr<ShimListener>> Create(const ListenerOptions& options, const Clock* clock,
                                                               Registry* registry, RejectionCounts* rejections,
-                                                              ListenerCallbacks callbacks, const PolicySource* policies = nullptr);
+                                                              ListenerCallbacks callbacks,
+                                                              const PolicySource* policies = nullptr);
   ShimListener(const ShimListener&) = delete;
   ShimListener& operator=(const ShimListener&) = delete;
   ~ShimListener();
