@@ -22,8 +22,8 @@ namespace gradgate::client {
 class Connection {
  public:
   // Reads the TLS files and, for an empty target, the environment; does not connect.
-  // INVALID_ARGUMENT: timeout, target or TLS files, see target.h and channel.h. UNAVAILABLE: no target was given and there is no
-  // directory where a daemon could be.
+  // INVALID_ARGUMENT: timeout, target or TLS files, see target.h and channel.h. UNAVAILABLE: no target was given and there is
+  // no directory where a daemon could be.
   static absl::StatusOr<std::shared_ptr<const Connection>> Create(const ClientOptions& options);
 
   const Target& target() const { return target_; }

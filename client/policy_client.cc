@@ -42,7 +42,8 @@ absl::Status PolicyClient::Watch(absl::string_view job, absl::Duration limit, Ca
   Stream stream([&](auto* context, auto* queue) { return stub_->PrepareAsyncWatchPolicy(context, request, queue); }, end);
   const Cancellation::Scope scope(cancel, &stream.context());
   const auto failed = [&](absl::Status status) -> absl::Status {
-    if (cancel != nullptr && cancel->cancelled()) return absl::CancelledError(absl::StrCat("watch of job \"", job, "\" was cancelled"));
+    if (cancel != nullptr && cancel->cancelled())
+      return absl::CancelledError(absl::StrCat("watch of job \"", job, "\" was cancelled"));
     if (absl::Now() < end) return status;
     return absl::DeadlineExceededError(
         absl::StrCat("watch of job \"", job, "\" reached its limit of ", absl::FormatDuration(limit)));
@@ -59,8 +60,7 @@ absl::Status PolicyClient::Watch(absl::string_view job, absl::Duration limit, Ca
         probe.set_job(request.job());
         probe.set_scope(v1::SCOPE_NODE);
         v1::GetPolicyResponse ignored;
-        const grpc::Status alive =
-            Connection::Call(*stub_, &Stub::GetPolicy, probe, connection_->Deadline(), &ignored, cancel);
+        const grpc::Status alive = Connection::Call(*stub_, &Stub::GetPolicy, probe, connection_->Deadline(), &ignored, cancel);
         if (!alive.ok() && alive.error_code() != grpc::StatusCode::NOT_FOUND) return failed(connection_->Explained(alive));
         break;
       }

@@ -1,7 +1,7 @@
 // Reads and proposes the sync policy of a job: gradgate.v1.PolicyService with deadlines and errors that say what to do.
 //
-// Any number of threads. Every method blocks; none longer than ClientOptions::timeout, but for Watch. Errors of every call as in
-// sync_stats_client.h; any other code is the daemon's own, with its message.
+// Any number of threads. Every method blocks; none longer than ClientOptions::timeout, but for Watch. Errors of every call as
+// in sync_stats_client.h; any other code is the daemon's own, with its message.
 
 #ifndef GRADGATE_CLIENT_POLICY_CLIENT_H_
 #define GRADGATE_CLIENT_POLICY_CLIENT_H_
@@ -29,9 +29,9 @@ class PolicyClient {
   // Returns once the proposal is in the store. Errors: see PolicyService.SetPolicy.
   absl::StatusOr<v1::SetPolicyResponse> Set(const v1::SetPolicyRequest& request) const;
 
-  // Calls `on_status` on this thread whenever the policy, or a rank's place with it, has changed, the first time at once, until it returns
-  // false (OK), the job has ended (OK), or: CANCELLED by `cancel`, which may be null; DEADLINE_EXCEEDED after `limit`, or because
-  // the daemon does not answer.
+  // Calls `on_status` on this thread whenever the policy, or a rank's place with it, has changed, the first time at once, until
+  // it returns false (OK), the job has ended (OK), or: CANCELLED by `cancel`, which may be null; DEADLINE_EXCEEDED after
+  // `limit`, or because the daemon does not answer.
   absl::Status Watch(absl::string_view job, absl::Duration limit, Cancellation* cancel,
                      absl::FunctionRef<bool(const v1::PolicyStatus&)> on_status) const;
 

@@ -25,8 +25,8 @@ class WatchStream {
     kEnd,      // status() tells why
   };
 
-  // `prepare` is the stub's PrepareAsync… for a request: (context, queue) to a reader. The call ends by itself at `deadline`, which may be
-  // absl::InfiniteFuture().
+  // `prepare` is the stub's PrepareAsync… for a request: (context, queue) to a reader. The call ends by itself at `deadline`,
+  // which may be absl::InfiniteFuture().
   template <typename Prepare>
   WatchStream(Prepare prepare, absl::Time deadline) {
     if (deadline < absl::InfiniteFuture()) context_.set_deadline(absl::ToChronoTime(deadline));

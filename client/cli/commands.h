@@ -15,8 +15,8 @@
 namespace gradgate::cli {
 
 // OK also when the reader of `output` went away, or when `cancel` ended a watch. Errors as SyncStatsClient's, and Output's.
-absl::Status RunCommand(const std::shared_ptr<const client::Connection>& connection, const Options& options, client::Cancellation* cancel,
-                        Output* output);
+absl::Status RunCommand(const std::shared_ptr<const client::Connection>& connection, const Options& options,
+                        client::Cancellation* cancel, Output* output);
 
 }  // namespace gradgate::cli
 

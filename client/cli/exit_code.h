@@ -7,8 +7,9 @@
 
 namespace gradgate::cli {
 
-inline constexpr int kExitOk = 0;        // also a watch that was interrupted
-inline constexpr int kExitError = 1;     // the daemon refused, did not answer in time, or the output could not be written
+inline constexpr int kExitOk = 0;  // also a watch that was interrupted
+inline constexpr int kExitError =
+    1;  // the daemon refused, did not answer in time, a policy was not adopted, or the output could not be written
 inline constexpr int kExitUsage = 2;     // the command line is wrong
 inline constexpr int kExitNoDaemon = 3;  // no gradgated there, or it went away
 inline constexpr int kExitNoJob = 4;     // the daemon knows no such job

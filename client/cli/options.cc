@@ -20,7 +20,7 @@ constexpr char kAbout[] =
 
 constexpr char kFooter[] = R"(Exit codes:
   0  done; also a watch ended by Ctrl-C
-  1  the daemon answered with an error or not in time, or the output could not be written
+  1  the daemon answered with an error or not in time, a policy was not adopted, or the output could not be written
   2  the command line is wrong
   3  no gradgated there, or it went away
   4  no such job
@@ -33,10 +33,13 @@ constexpr double kMinTimeoutSeconds = 0.001;
 constexpr double kMaxTimeoutSeconds = 86400;
 
 // CLI11's own range check lets "nan" pass.
-std::string CheckTimeout(const std::string& text) {
-  double seconds;
-  if (absl::SimpleAtod(text, &seconds) && seconds >= kMinTimeoutSeconds && seconds <= kMaxTimeoutSeconds) return "";
-  return absl::StrCat("\"", text, "\" is not a number of seconds from ", kMinTimeoutSeconds, " to ", kMaxTimeoutSeconds);
+CLI::Validator SecondsFrom(double least) {
+  const auto check = [least](const std::string& text) -> std::string {
+    double seconds;
+    if (absl::SimpleAtod(text, &seconds) && seconds >= least && seconds <= kMaxTimeoutSeconds) return "";
+    return absl::StrCat("\"", text, "\" is not a number of seconds from ", least, " to ", kMaxTimeoutSeconds);
+  };
+  return CLI::Validator(check, "SECONDS");
 }
 
 Leave Usage(absl::string_view message) {
@@ -51,7 +54,7 @@ void AddGlobals(CLI::App& app, Options& options, std::string& directory, double&
   });
   app.add_option("--timeout", timeout_seconds, "Seconds to wait for an answer")
       ->capture_default_str()
-      ->check(CLI::Validator(CheckTimeout, "SECONDS"));
+      ->check(SecondsFrom(kMinTimeoutSeconds));
   app.add_flag("--local", options.local, "Only what the daemon's own node has; other nodes are not asked");
   app.add_flag("--json", options.json, "Print the whole answer as JSON; watch: an object a line");
   app.add_option("--ca", options.client.tls.ca_file,
@@ -93,7 +96,7 @@ void AddPolicy(CLI::App& app, Options& options, PolicyWords& words) {
       ->required();
   set->add_option("--wait", words.wait_seconds, "Seconds to wait for the job; 0: not at all")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
+      ->check(SecondsFrom(0));
   set->add_option_function<std::string>(
       "--actor", [&options](const std::string& name) { options.policy.set_actor(name); },
       "Who, for the record; default: user@host");

@@ -5,7 +5,9 @@
 
 #include <array>
 #include <string>
+#include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cli/json.h"
@@ -26,18 +28,58 @@ std::string UserAtHost() {
   return absl::StrCat(user, "@", host.data()).substr(0, kMaxActorBytes);
 }
 
-// Writes one message as JSON or as `text`.
+// Writes one message as JSON or as `text`. False: nobody reads on. Errors: it could not be written.
 template <typename Message>
-absl::Status Write(const Message& message, bool json, JsonStyle style, const std::string& text, Output* output) {
-  if (!json) {
-    output->Write(text);
-    return output->status();
-  }
-  const auto written = ToJson(message, style);
+absl::StatusOr<bool> Write(const Message& message, bool json, JsonStyle style, const std::string& text, Output* output) {
+  const absl::StatusOr<std::string> written = json ? ToJson(message, style) : text;
   if (!written.ok()) return written.status();
-  output->Write(*written);
-  return output->status();
+  const bool open = output->Write(*written);
+  if (!output->status().ok()) return output->status();
+  return open;
 }
+
+// Shows what becomes of `version`, as it is told, and how that ended.
+class Wait {
+ public:
+  Wait(int64_t version, std::string shown, bool json, Output* output)
+      : version_(version), shown_(std::move(shown)), json_(json), output_(output) {}
+
+  // False: it has ended.
+  bool Show(const v1::PolicyStatus& status) {
+    const v1::ProposedPolicy& proposed = status.proposed();
+    if (proposed.version() < version_) return true;  // this daemon has not heard of it yet
+    if (proposed.version() > version_) {
+      return End(absl::AbortedError(absl::StrCat("version ", proposed.version(), ", proposed since by ", proposed.actor(),
+                                                 ", has taken the place of version ", version_)));
+    }
+    const std::string line = PolicyLine(status);
+    if (line != shown_) {
+      v1::WatchPolicyResponse message;
+      *message.mutable_status() = status;
+      const auto written = Write(message, json_, JsonStyle::kOneLine, line, output_);
+      if (!written.ok()) return End(written.status());
+      shown_ = line;
+    }
+    if (status.state() == v1::POLICY_STATE_ADOPTED) return End(absl::OkStatus());
+    if (status.state() != v1::POLICY_STATE_REJECTED) return true;
+    return End(absl::FailedPreconditionError(
+        absl::StrCat("version ", version_, " will not be adopted: ", status.detail(), "; the job goes on as before")));
+  }
+
+  const absl::Status& end() const { return end_; }
+
+ private:
+  bool End(absl::Status end) {
+    end_ = std::move(end);
+    return false;
+  }
+
+  const int64_t version_;
+  std::string shown_;
+  const bool json_;
+  Output* const output_;
+  absl::Status end_ = absl::FailedPreconditionError("the job ended before it adopted the policy");
+};
 
 }  // namespace
 
@@ -47,65 +89,48 @@ absl::Status GetPolicy(const client::PolicyClient& client, const Options& option
   request.set_scope(options.local ? v1::SCOPE_NODE : v1::SCOPE_JOB);
   const auto answer = client.Get(request);
   if (!answer.ok()) return answer.status();
-  return Write(*answer, options.json, JsonStyle::kIndented, PolicyView(answer->status(), absl::Now()), output);
+  return Write(*answer, options.json, JsonStyle::kIndented, PolicyView(answer->status(), absl::Now()), output).status();
 }
 
-absl::Status SetPolicy(const client::PolicyClient& client, const Options& options, client::Cancellation* cancel, Output* output) {
+absl::Status SetPolicy(const client::PolicyClient& client, const Options& options, client::Cancellation* cancel,
+                       Output* output) {
   v1::SetPolicyRequest request = options.policy;
   request.set_job(options.job);
   if (request.actor().empty()) request.set_actor(UserAtHost());
   const auto answer = client.Set(request);
   if (!answer.ok()) return answer.status();
-  const int64_t version = answer->status().proposed().version();
   if (request.validate_only()) {
-    return Write(*answer, options.json, JsonStyle::kIndented, "valid; nothing was proposed\n", output);
+    return Write(*answer, options.json, JsonStyle::kIndented, "valid; nothing was proposed\n", output).status();
   }
-  if (absl::Status status = Write(*answer, options.json, JsonStyle::kOneLine, PolicyLine(answer->status()), output); !status.ok()) {
-    return status;
-  }
-  if (options.wait <= absl::ZeroDuration()) return absl::OkStatus();
-  absl::Status end = absl::FailedPreconditionError("the job ended before it adopted the policy");
-  std::string last = PolicyLine(answer->status());
-  const auto show = [&](const v1::PolicyStatus& status) {
-    if (status.proposed().version() > version) {
-      end = absl::AbortedError(absl::StrCat("version ", status.proposed().version(), ", proposed since by ",
-                                            status.proposed().actor(), ", has taken the place of version ", version));
-      return false;
-    }
-    if (status.proposed().version() < version) return true;  // this daemon has not heard of it yet
-    const std::string line = PolicyLine(status);
-    v1::WatchPolicyResponse message;
-    *message.mutable_status() = status;
-    const absl::Status written =
-        line == last ? absl::OkStatus() : Write(message, options.json, JsonStyle::kOneLine, line, output);
-    last = line;
-    end = written;
-    if (!written.ok()) return false;
-    if (status.state() == v1::POLICY_STATE_ADOPTED) return false;
-    end = absl::FailedPreconditionError("the policy was rejected; the job goes on as before");
-    return status.state() != v1::POLICY_STATE_REJECTED;
-  };
-  const absl::Status watched = client.Watch(answer->status().job().run_id(), options.wait, cancel, show);
-  if (absl::IsCancelled(watched)) return absl::OkStatus();
+  const std::string first = PolicyLine(answer->status());
+  const auto written = Write(*answer, options.json, JsonStyle::kOneLine, first, output);
+  if (!written.ok() || options.wait <= absl::ZeroDuration()) return written.status();
+  const int64_t version = answer->status().proposed().version();
+  Wait wait(version, first, options.json, output);
+  const absl::Status watched = client.Watch(answer->status().job().run_id(), options.wait, cancel,
+                                            [&](const v1::PolicyStatus& status) { return wait.Show(status); });
+  const std::string stands = "; it still stands, see gradgatectl policy get";
+  if (absl::IsCancelled(watched))
+    return absl::CancelledError(absl::StrCat("interrupted while version ", version, " waits", stands));
   if (absl::IsDeadlineExceeded(watched)) {
-    return absl::DeadlineExceededError(absl::StrCat("version ", version, " was not adopted within ",
-                                                    absl::FormatDuration(options.wait),
-                                                    "; it still stands, see gradgatectl policy get"));
+    return absl::DeadlineExceededError(
+        absl::StrCat("version ", version, " was not adopted within ", absl::FormatDuration(options.wait), stands));
   }
-  return watched.ok() ? end : watched;
+  return watched.ok() ? wait.end() : watched;
 }
 
 absl::Status WatchPolicy(const client::PolicyClient& client, const Options& options, client::Cancellation* cancel,
                          Output* output) {
-  absl::Status written;
+  absl::StatusOr<bool> open = true;
   const absl::Status watched = client.Watch(options.job, absl::InfiniteDuration(), cancel, [&](const v1::PolicyStatus& status) {
     v1::WatchPolicyResponse message;
     *message.mutable_status() = status;
-    const std::string line = absl::StrCat(absl::FormatTime("%H:%M:%S ", absl::Now(), absl::LocalTimeZone()), PolicyLine(status));
-    written = Write(message, options.json, JsonStyle::kOneLine, line, output);
-    return written.ok();
+    const std::string line =
+        absl::StrCat(absl::FormatTime("%H:%M:%S ", absl::Now(), absl::LocalTimeZone()), PolicyLine(status));
+    open = Write(message, options.json, JsonStyle::kOneLine, line, output);
+    return open.ok() && *open;
   });
-  if (!written.ok()) return written;
+  if (!open.ok()) return open.status();
   return absl::IsCancelled(watched) ? absl::OkStatus() : watched;
 }
 

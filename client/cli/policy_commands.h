@@ -13,12 +13,15 @@ namespace gradgate::cli {
 
 absl::Status GetPolicy(const client::PolicyClient& client, const Options& options, Output* output);
 
-// Proposes, then shows what becomes of it until it is adopted, rejected (FAILED_PRECONDITION), or options.wait is over
-// (DEADLINE_EXCEEDED: it may still be adopted).
-absl::Status SetPolicy(const client::PolicyClient& client, const Options& options, client::Cancellation* cancel, Output* output);
+// Proposes, then shows what becomes of it until it is adopted; also where nobody reads that. Errors: FAILED_PRECONDITION:
+// rejected, or the job ended. ABORTED: another took its place. DEADLINE_EXCEEDED, CANCELLED: options.wait is over, or `cancel`;
+// it may still be adopted. Others as the client's.
+absl::Status SetPolicy(const client::PolicyClient& client, const Options& options, client::Cancellation* cancel,
+                       Output* output);
 
-// Until the job ends or `cancel`.
-absl::Status WatchPolicy(const client::PolicyClient& client, const Options& options, client::Cancellation* cancel, Output* output);
+// Until the job ends, nobody reads on, or `cancel`.
+absl::Status WatchPolicy(const client::PolicyClient& client, const Options& options, client::Cancellation* cancel,
+                         Output* output);
 
 }  // namespace gradgate::cli
 

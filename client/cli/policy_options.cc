@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -9,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
 namespace gradgate::cli {
@@ -43,7 +43,7 @@ const Values& Enforcements() {
 }
 
 // 0 for "given".
-absl::StatusOr<int> Find(const Values& values, absl::string_view name, absl::string_view text) {
+absl::StatusOr<int64_t> Find(const Values& values, absl::string_view name, absl::string_view text) {
   if (text == kGiven) return 0;
   std::vector<absl::string_view> all;
   for (const auto& [word, value] : values) {
@@ -81,46 +81,52 @@ absl::StatusOr<int64_t> ParseBytes(absl::string_view text) {
       absl::StrCat("bucket=", text, ": must be a size from 4KiB to 1024GiB, as 25MiB or 26214400, or ", kGiven));
 }
 
+// What may stand before the "=", and what becomes of what stands behind it.
+struct Change {
+  absl::string_view name;
+  const char* field;  // of v1::Policy
+  absl::StatusOr<int64_t> (*parse)(absl::string_view text);
+  void (*set)(v1::Policy& policy, int64_t value);
+};
+
+constexpr Change kChanges[] = {
+    {"mode", "sync_mode", [](absl::string_view text) { return Find(Modes(), "mode", text); },
+     [](v1::Policy& policy, int64_t value) { policy.set_sync_mode(static_cast<v1::SyncMode>(value)); }},
+    {"bucket", "bucket_bytes", ParseBytes, [](v1::Policy& policy, int64_t value) { policy.set_bucket_bytes(value); }},
+    {"wire", "wire_type", [](absl::string_view text) { return Find(Wires(), "wire", text); },
+     [](v1::Policy& policy, int64_t value) { policy.set_wire_type(static_cast<v1::WireType>(value)); }},
+    {"reshard", "reshard", [](absl::string_view text) { return Find(Reshards(), "reshard", text); },
+     [](v1::Policy& policy, int64_t value) { policy.set_reshard(static_cast<v1::Reshard>(value)); }},
+    {"enforcement", "enforcement", [](absl::string_view text) { return Find(Enforcements(), "enforcement", text); },
+     [](v1::Policy& policy, int64_t value) { policy.set_enforcement(static_cast<v1::Enforcement>(value)); }},
+};
+
+absl::Status Apply(absl::string_view word, v1::SetPolicyRequest& request) {
+  const size_t equals = word.find('=');
+  const absl::string_view name = word.substr(0, equals);
+  const auto change =
+      std::find_if(std::begin(kChanges), std::end(kChanges), [&](const Change& one) { return one.name == name; });
+  if (equals == absl::string_view::npos || change == std::end(kChanges)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", word, "\": a policy has mode=, bucket=, wire=, reshard= and enforcement="));
+  }
+  const absl::StatusOr<int64_t> value = change->parse(word.substr(equals + 1));
+  if (!value.ok()) return value.status();
+  const auto& paths = request.update_mask().paths();
+  if (std::find(paths.begin(), paths.end(), change->field) != paths.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(name, "= is given twice"));
+  }
+  request.mutable_update_mask()->add_paths(change->field);
+  change->set(*request.mutable_policy(), *value);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<v1::SetPolicyRequest> ParsePolicy(const std::vector<std::string>& words) {
   v1::SetPolicyRequest request;
-  v1::Policy& policy = *request.mutable_policy();
   for (const std::string& word : words) {
-    const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(word, absl::MaxSplits('=', 1));
-    const auto& [name, text] = parts;
-    std::string field;
-    absl::StatusOr<int64_t> value = 0;
-    if (name == "mode") {
-      field = "sync_mode";
-      value = Find(Modes(), name, text);
-      if (value.ok()) policy.set_sync_mode(static_cast<v1::SyncMode>(*value));
-    } else if (name == "bucket") {
-      field = "bucket_bytes";
-      value = ParseBytes(text);
-      if (value.ok()) policy.set_bucket_bytes(*value);
-    } else if (name == "wire") {
-      field = "wire_type";
-      value = Find(Wires(), name, text);
-      if (value.ok()) policy.set_wire_type(static_cast<v1::WireType>(*value));
-    } else if (name == "reshard") {
-      field = std::string(name);
-      value = Find(Reshards(), name, text);
-      if (value.ok()) policy.set_reshard(static_cast<v1::Reshard>(*value));
-    } else if (name == "enforcement") {
-      field = std::string(name);
-      value = Find(Enforcements(), name, text);
-      if (value.ok()) policy.set_enforcement(static_cast<v1::Enforcement>(*value));
-    } else {
-      return absl::InvalidArgumentError(
-          absl::StrCat("\"", word, "\": a policy has mode=, bucket=, wire=, reshard= and enforcement="));
-    }
-    if (!value.ok()) return value.status();
-    const auto& paths = request.update_mask().paths();
-    if (std::find(paths.begin(), paths.end(), field) != paths.end()) {
-      return absl::InvalidArgumentError(absl::StrCat(name, "= is given twice"));
-    }
-    request.mutable_update_mask()->add_paths(field);
+    if (absl::Status status = Apply(word, request); !status.ok()) return status;
   }
   return request;
 }

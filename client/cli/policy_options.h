@@ -11,8 +11,8 @@
 
 namespace gradgate::cli {
 
-// "mode=window bucket=25MiB wire=bf16 reshard=window enforcement=enforce", in any order; "given" puts a field back to what the trainers
-// were given. The policy and the mask of a request. INVALID_ARGUMENT: names the word and what would do.
+// "mode=window bucket=25MiB wire=bf16 reshard=window enforcement=enforce", in any order; "given" puts a field back to what the
+// trainers were given. The policy and the mask of a request. INVALID_ARGUMENT: names the word and what would do.
 absl::StatusOr<v1::SetPolicyRequest> ParsePolicy(const std::vector<std::string>& words);
 
 // The same way round, of one field's value: "window", "25 MiB", "as given".

@@ -14,8 +14,8 @@ constexpr int64_t kMaxBucketBytes = int64_t{1} << 40;
 constexpr char kFields[] = "sync_mode, bucket_bytes, wire_type, reshard, enforcement";
 
 absl::Status UnknownValue(const char* field, int value) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " has the value ", value, ", which this daemon does not know; use a client and a daemon of one version"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      field, " has the value ", value, ", which this daemon does not know; use a client and a daemon of one version"));
 }
 
 }  // namespace
@@ -27,12 +27,13 @@ absl::Status CheckPolicy(const v1::Policy& policy) {
   if (!v1::Enforcement_IsValid(policy.enforcement())) return UnknownValue("enforcement", policy.enforcement());
   const int64_t bytes = policy.bucket_bytes();
   if (bytes != 0 && (bytes < kMinBucketBytes || bytes > kMaxBucketBytes)) {
-    return absl::InvalidArgumentError(absl::StrCat("bucket_bytes is ", bytes, "; give ", kMinBucketBytes, " to ", kMaxBucketBytes,
-                                                   ", or 0 for what the trainers were given"));
+    return absl::InvalidArgumentError(absl::StrCat("bucket_bytes is ", bytes, "; give ", kMinBucketBytes, " to ",
+                                                   kMaxBucketBytes, ", or 0 for what the trainers were given"));
   }
   if (policy.enforcement() == v1::ENFORCEMENT_OFF) {
     return absl::InvalidArgumentError(
-        "enforcement is OFF, which is for all ranks' whole life and so given at start (GRADGATE=off); a running job takes AUDIT, "
+        "enforcement is OFF, which is for all ranks' whole life and so given at start (GRADGATE=off); a running job takes "
+        "AUDIT, "
         "which also lets every micro-step reduce, or ENFORCE");
   }
   return absl::OkStatus();
@@ -43,7 +44,7 @@ absl::StatusOr<v1::Policy> Merge(const v1::Policy& present, const v1::Policy& ch
     return absl::InvalidArgumentError(absl::StrCat("update_mask is empty, so nothing would change; a policy has ", kFields));
   }
   for (const std::string& path : mask.paths()) {
-    if (path.find('.') == std::string::npos && FieldMaskUtil::IsValidPath<v1::Policy>(path)) continue;
+    if (v1::Policy::descriptor()->FindFieldByName(path) != nullptr) continue;  // to FieldMaskUtil "" is a path, to everything
     return absl::InvalidArgumentError(absl::StrCat("update_mask has \"", path, "\"; a policy has ", kFields));
   }
   v1::Policy masked = change;

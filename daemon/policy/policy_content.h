@@ -16,8 +16,8 @@ namespace gradgate {
 // INVALID_ARGUMENT, with field, value and what would do.
 absl::Status CheckPolicy(const v1::Policy& policy);
 
-// `present` with the fields in `mask` as `change` has them. INVALID_ARGUMENT: empty mask, a field that a policy does not have, a
-// change that sets a field outside the mask, or a result that CheckPolicy refuses.
+// `present` with the fields in `mask` as `change` has them. INVALID_ARGUMENT: empty mask, a field that a policy does not have,
+// a change that sets a field outside the mask, or a result that CheckPolicy refuses.
 absl::StatusOr<v1::Policy> Merge(const v1::Policy& present, const v1::Policy& change, const google::protobuf::FieldMask& mask);
 
 // Version and content, hash included; the header is the sender's to fill.

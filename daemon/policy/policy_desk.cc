@@ -5,10 +5,16 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/node/text_check.h"
 #include "daemon/policy/policy_content.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "google/protobuf/util/time_util.h"
 
 namespace gradgate {
 namespace {
+
+using google::protobuf::util::MessageDifferencer;
+using google::protobuf::util::TimeUtil;
 
 constexpr char kPrefix[] = "policies/";
 constexpr size_t kMaxNameBytes = 128;
@@ -18,10 +24,19 @@ std::string KeyOf(const JobKey& job) {
   return absl::StrCat(kPrefix, job.user_id, "/", absl::BytesToHexString(job.job_name), "/", job.run_id, "/", job.attempt);
 }
 
+// Of the years 1 to 9999, which JSON can tell.
+bool IsTime(const google::protobuf::Timestamp& time) {
+  return time.seconds() >= TimeUtil::kTimestampMinSeconds && time.seconds() <= TimeUtil::kTimestampMaxSeconds &&
+         time.nanos() >= 0 && time.nanos() < 1'000'000'000;
+}
+
+bool Shown(const std::string& name) { return name.size() <= kMaxNameBytes && IsPrintableUtf8(name); }
+
+// What others wrote: values that ranks would have to refuse, or that no client could show, are left alone.
 bool Sound(const store::v1::StoredPolicy& stored) {
-  return CheckPolicy(stored.policy()).ok() && CheckPolicy(stored.former_policy()).ok() && stored.user_id() >= 0 && stored.user_id() <= UINT32_MAX && stored.attempt() >= 0 &&
-         stored.job_name().size() <= kMaxNameBytes && stored.actor().size() <= kMaxNameBytes &&
-         stored.node_name().size() <= kMaxNameBytes;
+  return CheckPolicy(stored.policy()).ok() && CheckPolicy(stored.former_policy()).ok() && stored.user_id() >= 0 &&
+         stored.user_id() <= UINT32_MAX && stored.attempt() >= 0 && stored.job_name().size() <= kMaxNameBytes &&
+         Shown(stored.actor()) && Shown(stored.node_name()) && IsTime(stored.propose_time());
 }
 
 v1::ProposedPolicy ToProposed(int64_t version, const store::v1::StoredPolicy& stored) {
@@ -51,7 +66,12 @@ void PolicyDesk::Refresh() {
     if (KeyOf(job) != value.key) continue;  // somebody else's value
     policies.emplace(job, Held{value.revision, std::move(stored)});
   }
+  const auto alike = [](const Policies::value_type& a, const Policies::value_type& b) {
+    return a.first == b.first && a.second.version == b.second.version &&
+           MessageDifferencer::Equals(a.second.stored, b.second.stored);
+  };
   MutexLock lock(&mutex_);
+  if (std::equal(policies.begin(), policies.end(), policies_.begin(), policies_.end(), alike)) return;
   policies_.swap(policies);
   generation_.fetch_add(1, std::memory_order_release);
 }
@@ -113,8 +133,9 @@ absl::StatusOr<v1::ProposedPolicy> PolicyDesk::Propose(const Proposal& proposal,
   if (*version <= proposal.above) {
     (void)store_->Delete(KeyOf(job), deadline);
     return absl::FailedPreconditionError(
-        absl::StrCat("the store (", store_->Health().name, ") gave it version ", *version, ", but ranks of this job hold version ",
-                     proposal.above, ": the store was emptied since. Ranks take no version below the one they hold; restart the job, "
+        absl::StrCat("the store (", store_->Health().name, ") gave it version ", *version,
+                     ", but ranks of this job hold version ", proposal.above,
+                     ": the store was emptied since. Ranks take no version below the one they hold; restart the job, "
                      "or restore the store"));
   }
   Refresh();

@@ -1,10 +1,10 @@
 // The policies of jobs, as the common store has them: proposes new ones, and knows what each job's ranks are to be offered.
 //
-// A policy belongs to one run of a job. A restart by the launcher (the same user and job name, a later attempt) is offered the last one of
-// the attempts before, as its trainers were started with the same options again.
+// A policy belongs to one run of a job. A restart by the launcher (the same user and job name, a later attempt) is offered the
+// last one of the attempts before, as its trainers were started with the same options again.
 //
-// Whatever the store says is only ever offered: a rank takes nothing that is not newer than what it holds, and a job only what all
-// of its ranks hold. So a store that is old, empty or torn in two changes nothing.
+// Whatever the store says is only ever offered: a rank takes nothing that is not newer than what it holds, and a job only what
+// all of its ranks hold. So a store that is old, empty or torn in two changes nothing.
 //
 // Thread class: any thread. Propose blocks until its deadline, nothing else does. One lock, a leaf.
 
@@ -33,10 +33,10 @@ namespace gradgate {
 struct Proposal {
   JobKey job;
   v1::Policy policy;
-  v1::Policy former;     // what it was made from
+  v1::Policy former;  // what it was made from
   std::string actor;
   int64_t expected = 0;  // the present version when it was made; 0: none
-  int64_t above = 0;     // the highest version that a rank of the job is known to hold
+  int64_t above = 0;     // the highest version that a rank of the job is known to hold, or to have rejected
 };
 
 class PolicyDesk final : public PolicySource {
@@ -44,7 +44,7 @@ class PolicyDesk final : public PolicySource {
   // Neither pointer is owned; both outlive this. It knows nothing before the first Refresh.
   PolicyDesk(Store* store, const Clock* clock, std::string node_name);
 
-  // Takes what the store knows; whenever its copy has changed.
+  // Takes what the store knows; whenever its copy has changed. The generation grows where that has changed a policy.
   void Refresh();
 
   uint64_t generation() const override { return generation_.load(std::memory_order_acquire); }

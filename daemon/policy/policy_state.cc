@@ -16,7 +16,8 @@ constexpr size_t kRanksNamed = 16;
 
 std::string Ranks(const std::vector<int32_t>& ranks) {
   const size_t shown = std::min(ranks.size(), kRanksNamed);
-  std::string text = absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks.begin(), ranks.begin() + shown, ", "));
+  std::string text =
+      absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks.begin(), ranks.begin() + shown, ", "));
   if (shown < ranks.size()) absl::StrAppend(&text, " and ", ranks.size() - shown, " more");
   return text;
 }
@@ -59,7 +60,8 @@ std::string Silent(const v1::PolicyStatus& status) {
 
 std::string Unseen(const v1::PolicyStatus& status, const Places& places) {
   if (places.unseen_count <= 0) return Silent(status);
-  return absl::StrCat("; ", places.unseen_count, " of ", status.job().world_size(), " ranks are not seen from here", Silent(status));
+  return absl::StrCat("; ", places.unseen_count, " of ", status.job().world_size(), " ranks are not seen from here",
+                      Silent(status));
 }
 
 }  // namespace

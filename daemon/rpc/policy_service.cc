@@ -2,17 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "daemon/node/mutex.h"
 #include "daemon/node/text_check.h"
 #include "daemon/policy/policy_content.h"
 #include "daemon/policy/policy_state.h"
@@ -23,6 +24,7 @@ namespace gradgate {
 namespace {
 
 constexpr size_t kMaxActorBytes = 128;
+constexpr size_t kMaxCallerBytes = 80;
 constexpr absl::Duration kMaxWait = absl::Seconds(3);  // for the store, or for other nodes
 constexpr int kTries = 5;
 constexpr absl::Duration kPause = absl::Milliseconds(50);
@@ -45,7 +47,23 @@ std::string CallerName(const grpc::CallbackServerContext& context) {
 absl::Status AsOfStore(const absl::Status& status, const StoreHealth& health) {
   if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
   return absl::FailedPreconditionError(absl::StrCat("the store (", health.name, ") cannot be written: ", status.message(),
-                                                    "; jobs keep the policies they have"));
+                                                    absl::IsDeadlineExceeded(status) ? "; the policy may be in it all the same"
+                                                                                     : "; jobs keep the policies they have"));
+}
+
+// At most so many bytes of it, whole characters.
+std::string Cut(const std::string& text, size_t max_bytes) {
+  size_t bytes = std::min(text.size(), max_bytes);
+  while (bytes > 0 && bytes < text.size() && (text[bytes] & 0xc0) == 0x80) --bytes;
+  return text.substr(0, bytes);
+}
+
+// However long a name somebody gives himself, that of his certificate stays behind it.
+std::string Signed(const std::string& actor, const std::string& caller) {
+  if (caller.empty()) return actor;
+  const std::string name = IsPrintableUtf8(caller) ? caller : absl::CHexEscape(caller);
+  const std::string suffix = absl::StrCat(" (", Cut(name, kMaxCallerBytes), ")");
+  return Cut(actor, kMaxActorBytes - suffix.size()) + suffix;
 }
 
 absl::Status CheckRunning(const v1::PolicyStatus& present) {
@@ -64,7 +82,8 @@ absl::StatusOr<Proposal> CheckProposal(const v1::SetPolicyRequest& request, cons
         absl::StrCat("actor has ", request.actor().size(), " bytes; give at most ", kMaxActorBytes, " of printable UTF-8"));
   }
   if (request.expected_version() < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("expected_version is ", request.expected_version(), ", must not be negative"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected_version is ", request.expected_version(), ", must not be negative"));
   }
   const bool rejected = present.state() == v1::POLICY_STATE_REJECTED;
   const v1::Policy& base = rejected ? present.proposed().former_policy() : present.proposed().policy();
@@ -75,15 +94,14 @@ absl::StatusOr<Proposal> CheckProposal(const v1::SetPolicyRequest& request, cons
   proposal.job = KeyOf(present.job());
   proposal.policy = *std::move(merged);
   proposal.former = base;
-  proposal.actor = caller.empty() ? request.actor() : absl::StrCat(request.actor(), " (", caller, ")").substr(0, kMaxActorBytes);
-  if (!IsPrintableUtf8(proposal.actor)) proposal.actor = request.actor();
+  proposal.actor = Signed(request.actor(), caller);
   proposal.expected = present.proposed().version();
   if (request.expected_version() != 0 && request.expected_version() != proposal.expected) {
     return absl::AbortedError(absl::StrCat("the present version is ", proposal.expected, ", not ", request.expected_version(),
                                            "; look at it and set again"));
   }
   for (const v1::RankPolicy& rank : present.ranks()) {
-    proposal.above = std::max({proposal.above, rank.adopted_version(), rank.staged_version()});
+    proposal.above = std::max({proposal.above, rank.adopted_version(), rank.staged_version(), rank.rejected_version()});
   }
   return proposal;
 }
@@ -98,60 +116,76 @@ class PolicyService::Worker {
   ~Worker() { ShutDown(); }
 
   absl::Status Add(Task task) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     if (ending_) return ShuttingDown();
     if (tasks_.size() >= kMaxWaiting) {
       return absl::ResourceExhaustedError(absl::StrCat(tasks_.size(), " proposals wait already; try again"));
     }
     tasks_.push_back(std::move(task));
-    wake_.notify_one();
+    wake_.NotifyAll();
     return absl::OkStatus();
   }
 
   absl::Status Add(std::shared_ptr<PolicyWatch> watch) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(&mutex_);
     if (ending_) return ShuttingDown();
+    DropOver();
     if (watches_.size() >= max_watchers_) {
       return absl::ResourceExhaustedError(absl::StrCat("too many watchers: ", watches_.size(), "; raise --max_watchers"));
     }
     watches_.push_back(std::move(watch));
-    wake_.notify_one();
+    new_watch_ = true;
+    wake_.NotifyAll();
     return absl::OkStatus();
   }
 
   void ShutDown() {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(&mutex_);
       ending_ = true;
-      wake_.notify_one();
+      wake_.NotifyAll();
     }
     if (thread_.joinable()) thread_.join();
   }
 
  private:
+  struct Work {
+    std::deque<Task> tasks;
+    std::vector<std::shared_ptr<PolicyWatch>> watches;
+  };
+
   void Run() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (!ending_) {
-      if (tasks_.empty() && watches_.empty()) {
-        wake_.wait(lock);
-        continue;
-      }
-      if (tasks_.empty()) wake_.wait_for(lock, absl::ToChronoMilliseconds(kWatchInterval));
-      std::deque<Task> tasks = std::exchange(tasks_, {});
-      std::vector<std::shared_ptr<PolicyWatch>> watches = watches_;
-      lock.unlock();
-      for (Task& task : tasks) task(false);
-      Look(watches);
-      watches.clear();
-      lock.lock();
-      watches_.erase(std::remove_if(watches_.begin(), watches_.end(), [](const auto& watch) { return watch->over(); }),
-                     watches_.end());
+    Work work;
+    while (Next(&work)) {
+      for (const Task& task : work.tasks) task(ending());
+      Look(work.watches);
+      work.watches.clear();
     }
-    const std::deque<Task> tasks = std::exchange(tasks_, {});
-    const std::vector<std::shared_ptr<PolicyWatch>> watches = std::exchange(watches_, {});
-    lock.unlock();
-    for (const Task& task : tasks) task(true);
-    for (const auto& watch : watches) watch->End(ToGrpc(ShuttingDown()));
+    for (const Task& task : work.tasks) task(true);
+    for (const auto& watch : work.watches) watch->End(ToGrpc(ShuttingDown()));
+  }
+
+  // Waits for something to do. False: this is the last of it.
+  bool Next(Work* work) {
+    MutexLock lock(&mutex_);
+    while (!ending_ && tasks_.empty() && watches_.empty()) wake_.WaitFor(&mutex_, std::chrono::minutes(1));
+    if (!ending_ && tasks_.empty() && !new_watch_) wake_.WaitFor(&mutex_, absl::ToChronoNanoseconds(kWatchInterval));
+    new_watch_ = false;
+    DropOver();
+    work->tasks = std::exchange(tasks_, {});
+    work->watches = watches_;
+    if (ending_) watches_.clear();
+    return !ending_;
+  }
+
+  void DropOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const auto over = [](const std::shared_ptr<PolicyWatch>& watch) { return watch->over(); };
+    watches_.erase(std::remove_if(watches_.begin(), watches_.end(), over), watches_.end());
+  }
+
+  bool ending() {
+    MutexLock lock(&mutex_);
+    return ending_;
   }
 
   // Each job is read once, however many watch it.
@@ -171,12 +205,13 @@ class PolicyService::Worker {
 
   const PolicyReader* const reader_;
   const size_t max_watchers_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool ending_ = false;                                  // these three under mutex_
-  std::deque<Task> tasks_;
-  std::vector<std::shared_ptr<PolicyWatch>> watches_;
-  std::thread thread_;  // last: it uses the others
+  Mutex mutex_;
+  CondVar wake_;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<PolicyWatch>> watches_ ABSL_GUARDED_BY(mutex_);
+  bool new_watch_ ABSL_GUARDED_BY(mutex_) = false;  // has been shown nothing yet
+  std::thread thread_;                              // last: it uses the others
 };
 
 PolicyService::PolicyService(const PolicyReader* reader, PolicyDesk* desk, size_t max_watchers)
@@ -222,9 +257,8 @@ grpc::ServerUnaryReactor* PolicyService::SetPolicy(grpc::CallbackServerContext* 
     }
     return done;
   };
-  const absl::Status queued = worker_->Add([reactor, set](bool shutting_down) {
-    reactor->Finish(ToGrpc(shutting_down ? ShuttingDown() : set()));
-  });
+  const absl::Status queued =
+      worker_->Add([reactor, set](bool shutting_down) { reactor->Finish(ToGrpc(shutting_down ? ShuttingDown() : set())); });
   if (!queued.ok()) reactor->Finish(ToGrpc(queued));
   return reactor;
 }

@@ -1,6 +1,7 @@
 // One stream of a job's policy.
 //
-// Thread class: Show(), End() and job() on the service's worker; gRPC's callbacks on any thread. gRPC is called with no lock held.
+// Thread class: Show(), End() and job() on the service's worker; gRPC's callbacks on any thread. gRPC is called with no lock
+// held.
 
 #ifndef GRADGATE_DAEMON_RPC_POLICY_WATCH_H_
 #define GRADGATE_DAEMON_RPC_POLICY_WATCH_H_

@@ -203,8 +203,8 @@ Status Ledger::AnswerPolicy(uint64_t version, PolicyRejection rejection) {
   if (closed_ || member_->forked()) return CheckUsable();
   const uint64_t unvetted = member_->stage().unvetted().version;
   if (unvetted == 0 || unvetted != version)
-    return FailedPrecondition("policy version " + std::to_string(version) + " is not the one that waits for an answer, which is " +
-                              std::to_string(unvetted) + " (0: none)");
+    return FailedPrecondition("policy version " + std::to_string(version) +
+                              " is not the one that waits for an answer, which is " + std::to_string(unvetted) + " (0: none)");
   member_->AnswerPolicy(rejection);
   return OkStatus();
 }
@@ -306,9 +306,17 @@ bool Ledger::PublishWindow(const LedgerWindowEnd& end, ClosedWindow* report) {
   const bool adopted =
       member_->WindowClosed(record, {late, mismatched, end.disagreed, end.stepped, end.failed, end.discarded, end.failed});
   if (report) {
-    *report = {
-        engine_.kind(), record.window_index, record.micro_steps, end.min_micro_steps, end.max_micro_steps, end.active_ranks,
-        late,           end.disagreed,       end.global_items,   adopted,             member_->stage().unvetted().version != 0};
+    *report = {engine_.kind(),
+               record.window_index,
+               record.micro_steps,
+               end.min_micro_steps,
+               end.max_micro_steps,
+               end.active_ranks,
+               late,
+               end.disagreed,
+               end.global_items,
+               adopted,
+               member_->stage().unvetted().version != 0};
   }
   window_ = OpenWindow{};
   timer_ = WindowTimer{};

@@ -109,7 +109,7 @@ class Ledger {
   uint64_t round() const { return window_.ballots > 0 ? window_.ballots - 1 : 0; }
 
   const LedgerOptions o_;
-  const uint32_t roles_;  // none in a world of one
+  const uint32_t roles_;     // none in a world of one
   SyncMode policy_;          // never kAuto
   Enforcement enforcement_;  // as given, or as the policy in force has it
   WindowEngine engine_;

@@ -27,7 +27,8 @@ uint64_t Digest(const Facts& facts) {
 // Values that this shim does not know become such as no rank can carry out.
 SyncPolicy ToPolicy(const link::PolicyFrame& frame) {
   const auto byte = [](uint32_t value) { return static_cast<uint8_t>(std::min(value, 255u)); };
-  const bool younger = std::any_of(std::begin(frame.reserved), std::end(frame.reserved), [](uint64_t word) { return word != 0; });
+  const bool younger =
+      std::any_of(std::begin(frame.reserved), std::end(frame.reserved), [](uint64_t word) { return word != 0; });
   return {.version = frame.version,
           .content_hash = frame.content_hash,
           .bucket_bytes = frame.bucket_bytes,

@@ -84,8 +84,8 @@ class Member {
     bool discarded = false;
     bool over = false;  // no window follows: collectives failed, and may still be under way
   };
-  // Sets the record's flags, counts the window and publishes it; takes up the policy that its ballots agreed on, and reads what the
-  // daemon has sent. True if a policy is in force now that was not.
+  // Sets the record's flags, counts the window and publishes it; takes up the policy that its ballots agreed on, and reads what
+  // the daemon has sent. True if a policy is in force now that was not.
   bool WindowClosed(page::WindowRecord record, const WindowEnd& end);
 
   // Where this rank is with policies. The owner answers what is unvetted, then publishes, and votes with every ballot.

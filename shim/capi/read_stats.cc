@@ -10,12 +10,18 @@ uint64_t Load(const page::U64& counter) { return counter.load(std::memory_order_
 }  // namespace
 
 gg_window ToC(const ClosedWindow& report) {
-  return {sizeof(gg_window),          static_cast<gg_window_kind>(report.kind),
-          report.window_index,        report.micro_steps,
-          report.min_micro_steps,     report.max_micro_steps,
-          report.active_ranks,        report.late ? 1u : 0u,
-          report.disagreed ? 1u : 0u, report.item_count,
-          report.policy_adopted ? 1u : 0u, report.policy_offered ? 1u : 0u};
+  return {sizeof(gg_window),
+          static_cast<gg_window_kind>(report.kind),
+          report.window_index,
+          report.micro_steps,
+          report.min_micro_steps,
+          report.max_micro_steps,
+          report.active_ranks,
+          report.late ? 1u : 0u,
+          report.disagreed ? 1u : 0u,
+          report.item_count,
+          report.policy_adopted ? 1u : 0u,
+          report.policy_offered ? 1u : 0u};
 }
 
 gg_policy ToC(const SyncPolicy& policy, uint64_t adopted_window) {

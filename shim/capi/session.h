@@ -100,7 +100,7 @@ class Session {
   };
 
   const SessionOptions o_;
-  SyncMode mode_;            // these three: as given, or as the policy in force has it
+  SyncMode mode_;  // these three: as given, or as the policy in force has it
   Enforcement enforcement_;
   uint64_t bucket_bytes_;
   WindowEngine engine_;

@@ -15,10 +15,9 @@ int64_t Negative(int64_t value) { return static_cast<int64_t>(-static_cast<uint6
 }  // namespace
 
 std::string_view Ballot::FieldName(uint32_t field) {
-  constexpr std::string_view kNames[kFields] = {"window", "round",   "mode",     "micro_steps", "contributes",
-                                                "closes", "divisor", "skipped",  "discard",     "out_of_data",
-                                                "sums",   "parity",  "headroom", "staged",
-                                                "policy", "policy_hash"};
+  constexpr std::string_view kNames[kFields] = {"window",   "round",   "mode",    "micro_steps", "contributes", "closes",
+                                                "divisor",  "skipped", "discard", "out_of_data", "sums",        "parity",
+                                                "headroom", "staged",  "policy",  "policy_hash"};
   return field < kFields ? kNames[field] : "unknown";
 }
 

@@ -46,9 +46,8 @@ struct Ballot {
   static constexpr uint32_t kWords = 2 * kFields;
 
   std::array<int64_t, kFields> Fields() const {
-    return {window,  round,   mode,        micro_steps, contributes, closes,   divisor,
-            skipped, discard, out_of_data, sums,        parity,      headroom, staged,
-            policy,  policy_hash};
+    return {window,  round,       mode, micro_steps, contributes, closes, divisor, skipped,
+            discard, out_of_data, sums, parity,      headroom,    staged, policy,  policy_hash};
   }
   static std::string_view FieldName(uint32_t field);
 
@@ -83,8 +82,8 @@ class BallotResult {
 };
 
 // Says who differs: `all` holds every rank's fields, rank after rank. "micro_steps: ranks [0, 1, 3] have 4, ranks [2] have 3";
-// one clause for each field that differs, but headroom and policies, which may at any time; empty if none does. At most 16 ranks are listed in
-// a group.
+// one clause for each field that differs, but headroom and policies, which may at any time; empty if none does. At most 16
+// ranks are listed in a group.
 std::string DescribeDifferences(std::span<const int64_t> all, uint32_t world_size);
 
 // "[0, 1, 3]", cut after 16 with the number of the rest.

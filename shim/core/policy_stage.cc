@@ -13,7 +13,8 @@ bool KnownPolicy(const SyncPolicy& policy) {
 }
 
 bool PolicyStage::Offered(const SyncPolicy& policy) {
-  const uint64_t known = std::max({in_force_.version, staged_.version, accepted_.version, unvetted_.version, rejected_version_});
+  const uint64_t known =
+      std::max({in_force_.version, staged_.version, accepted_.version, unvetted_.version, rejected_version_});
   if (policy.version <= known) return false;
   unvetted_ = policy;
   return true;

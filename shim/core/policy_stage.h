@@ -1,4 +1,5 @@
-// How one rank takes up a policy: with all ranks at the same window, or not at all. A pure state machine; no clock, socket or peer.
+// How one rank takes up a policy: with all ranks at the same window, or not at all. A pure state machine; no clock, socket or
+// peer.
 //
 //   Offered ──► unvetted ──Accept──► staged ──Vote … Read: all ranks have it──► agreed ──WindowClosed──► in force
 //                   │                  ▲ │
@@ -8,7 +9,8 @@
 //   - A vote stands until it is read: what is accepted in between waits for the next ballot.
 //   - Version and content hash must be equal on all ranks.
 //   - Only a version above the one in force is staged, so that a daemon with an old or empty store takes nothing back.
-//   - What was agreed takes effect with the next window, never inside the one whose ballot agreed on it, and nothing replaces it before.
+//   - What was agreed takes effect with the next window, never inside the one whose ballot agreed on it, and nothing replaces
+//   it before.
 //
 // Every rank reads the same minimum and maximum, so every rank agrees on the same, at the same ballot.
 //

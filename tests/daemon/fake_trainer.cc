@@ -80,6 +80,9 @@ FakeTrainer::Answer FakeTrainer::Receive() {
     answer.kind = Answer::Kind::kReject;
     answer.reason = static_cast<link::RejectReason>(frame.reason);
     answer.message = frame.message;
+  } else if (header.type == static_cast<uint16_t>(link::FrameType::kPolicy) && got == sizeof(link::PolicyFrame)) {
+    answer.kind = Answer::Kind::kPolicy;
+    std::memcpy(&answer.policy, bytes, sizeof(answer.policy));
   }
   return answer;
 }

@@ -29,11 +29,12 @@ class FakeTrainer {
 
   // A frame from the daemon, or the end of the connection, or nothing until the deadline.
   struct Answer {
-    enum class Kind { kWelcome, kReject, kEnd, kTimeout, kOther };
+    enum class Kind { kWelcome, kReject, kPolicy, kEnd, kTimeout, kOther };
     Kind kind = Kind::kOther;
     uint32_t slot = 0;
     link::RejectReason reason = link::RejectReason::kUnspecified;
     std::string message;
+    link::PolicyFrame policy{};
   };
   Answer Receive();
 

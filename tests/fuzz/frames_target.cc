@@ -34,6 +34,11 @@ void AsShim(const std::string& packet) {
     FUZZ_CHECK(packet.size() == sizeof(link::WelcomeFrame), std::to_string(packet.size()));
     (void)link::Printable(in.welcome.daemon_version);
   }
+  if (in.verdict == link::Verdict::kPolicy) {
+    FUZZ_CHECK(packet.size() == sizeof(link::PolicyFrame), std::to_string(packet.size()));
+    FUZZ_CHECK(static_cast<int64_t>(in.policy.version) > 0, std::to_string(in.policy.version));
+    FUZZ_CHECK(in.policy.content_hash == link::PolicyContentHash(in.policy), "another content than the hash tells");
+  }
   if (in.verdict == link::Verdict::kReject) {
     FUZZ_CHECK(packet.size() == sizeof(link::RejectFrame), std::to_string(packet.size()));
     for (const char c : link::Printable(in.reject.message)) {
@@ -59,10 +64,15 @@ std::vector<std::string> Seeds() {
   goodbye.failed = 1;
   const auto welcome = Make<link::WelcomeFrame>(link::FrameType::kWelcome);
   const auto reject = Make<link::RejectFrame>(link::FrameType::kReject);
+  auto policy = Make<link::PolicyFrame>(link::FrameType::kPolicy);
+  policy.version = 3;
+  policy.bucket_bytes = 1 << 20;
+  policy.sync_mode = 2;
+  policy.content_hash = link::PolicyContentHash(policy);
   auto younger = Make<link::GoodbyeFrame>(static_cast<link::FrameType>(77));
   const std::string plain(1, '\0');
-  return {plain + BytesOf(hello), plain + BytesOf(goodbye), plain + BytesOf(welcome), plain + BytesOf(reject),
-          plain + BytesOf(younger)};
+  return {plain + BytesOf(hello),  plain + BytesOf(goodbye), plain + BytesOf(welcome),
+          plain + BytesOf(reject), plain + BytesOf(policy),  plain + BytesOf(younger)};
 }
 
 }  // namespace gradgate::fuzz

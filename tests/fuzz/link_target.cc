@@ -19,7 +19,7 @@ namespace {
 constexpr int kMaxSteps = 24;
 constexpr int64_t kSecond = 1'000'000'000;
 
-enum Step : unsigned { kPoll, kAccept, kWelcome, kReject, kAnything, kHangUp, kStepCount };
+enum Step : unsigned { kPoll, kAccept, kWelcome, kReject, kAnything, kHangUp, kPolicy, kStepCount };
 
 class Daemon {
  public:
@@ -104,6 +104,27 @@ std::string Changed(link::FrameType type, Input& in) {
   return packet;
 }
 
+// Of any content; of a sound hash but for one in four.
+std::string Policy(Input& in) {
+  link::PolicyFrame frame{};
+  frame.header = link::MakeHeader(link::FrameType::kPolicy, sizeof(frame));
+  frame.version = in.Byte();
+  frame.sync_mode = in.Byte();
+  frame.bucket_bytes = uint64_t{in.Byte()} << 12;
+  frame.reserved[3] = in.Below(2);
+  frame.content_hash = link::PolicyContentHash(frame) ^ (in.Below(4) == 3 ? 1 : 0);
+  return BytesOf(frame);
+}
+
+// Whatever came, what waits is sound.
+void TakePolicy(Link& link) {
+  if (!link.policy_waits()) return;
+  const link::PolicyFrame policy = link.TakePolicy();
+  FUZZ_CHECK(static_cast<int64_t>(policy.version) > 0, std::to_string(policy.version));
+  FUZZ_CHECK(policy.content_hash == link::PolicyContentHash(policy), "another content than the hash tells");
+  FUZZ_CHECK(!link.policy_waits(), "taken, and waits");
+}
+
 void Run(Daemon& daemon, Pages& pages, Input& in) {
   int warnings = 0;
   int64_t now = kSecond;
@@ -114,6 +135,7 @@ void Run(Daemon& daemon, Pages& pages, Input& in) {
         case kPoll:
           now += int64_t{in.Byte()} * kSecond / 4;
           link.Poll(now);
+          TakePolicy(link);
           break;
         case kAccept:
           daemon.Accept();
@@ -132,6 +154,9 @@ void Run(Daemon& daemon, Pages& pages, Input& in) {
         }
         case kHangUp:
           daemon.HangUp();
+          break;
+        case kPolicy:
+          daemon.Send(Policy(in), false);
           break;
         case kStepCount:
           break;
@@ -182,6 +207,14 @@ std::vector<std::string> Seeds() {
   younger.Byte(kAccept).Byte(kWelcome).Byte(1).Byte(8).Byte(77).Byte(kHangUp);
   poll(younger, 1);
   seeds.push_back(younger);
+  SeedBuilder policies;
+  poll(policies, 8);
+  policies.Byte(kAccept).Byte(kWelcome).Byte(0);
+  for (const unsigned version : {5u, 7u, 6u}) policies.Byte(kPolicy).Byte(version).Byte(2).Byte(1).Byte(0).Byte(0);
+  poll(policies, 1);
+  policies.Byte(kPolicy).Byte(8).Byte(9).Byte(1).Byte(1).Byte(3);
+  poll(policies, 1);
+  seeds.push_back(policies);
   return seeds;
 }
 

@@ -392,8 +392,8 @@ enum { GG_WIRE_AS_GIVEN = 0, GG_WIRE_GRADIENT = 1, GG_WIRE_BF16 = 2, GG_WIRE_FP1
 typedef uint32_t gg_reshard; /* parameters that a sharded wrapper gathers */
 enum { GG_RESHARD_AS_GIVEN = 0, GG_RESHARD_EVERY_MICRO_STEP = 1, GG_RESHARD_WINDOW = 2 };
 
-/* What a job is to do, as somebody set it through the daemon while it runs, adopted by all ranks at the same window or by none. A
- * field that is 0: as given at creation. Since 1.3. */
+/* What a job is to do, as somebody set it through the daemon while it runs, adopted by all ranks at the same window or by none.
+ * A field that is 0: as given at creation. Since 1.3. */
 typedef struct gg_policy {
   uint32_t struct_size;
   gg_mode mode;
@@ -408,8 +408,8 @@ typedef struct gg_policy {
 #define GG_POLICY_INIT \
   { sizeof(gg_policy), 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/* The policy in force; the session carries it out by itself. It takes mode, bucket size (where no gradient is a view of a bucket)
- * and enforcement. Loop thread; does not block. GG_INVALID_ARGUMENT: NULL. Since 1.3. */
+/* The policy in force; the session carries it out by itself. It takes mode, bucket size (where no gradient is a view of a
+ * bucket) and enforcement. Loop thread; does not block. GG_INVALID_ARGUMENT: NULL. Since 1.3. */
 GG_API gg_status_t gg_policy_get(gg_session* session, gg_policy* out, gg_error* error);
 
 /* Number of buckets the tensors were laid out in; changes with the policy. Loop thread; 0 for NULL. */
@@ -637,11 +637,11 @@ enum {
  * block. Since 1.3. */
 GG_API gg_status_t gg_ledger_policy_offered(gg_ledger* ledger, gg_policy* out, gg_error* error);
 
-/* Whether this rank can carry it out: GG_REJECTION_NONE lets every ballot from the next on vote for it, anything else is told to
- * the daemon, and the job goes on as before. Once all ranks have voted for it in one ballot it is in force with the next window
- * (gg_window.policy_adopted): the owner then does what it says, on all ranks alike, before that window begins; its enforcement the
- * ledger takes up itself. Loop thread; does not block. GG_FAILED_PRECONDITION: `version` is not the one that waits.
- * GG_INVALID_ARGUMENT: rejection. Since 1.3. */
+/* Whether this rank can carry it out: GG_REJECTION_NONE lets every ballot from the next on vote for it, anything else is told
+ * to the daemon, and the job goes on as before. Once all ranks have voted for it in one ballot it is in force with the next
+ * window (gg_window.policy_adopted): the owner then does what it says, on all ranks alike, before that window begins; its
+ * enforcement the ledger takes up itself. Loop thread; does not block. GG_FAILED_PRECONDITION: `version` is not the one that
+ * waits. GG_INVALID_ARGUMENT: rejection. Since 1.3. */
 GG_API gg_status_t gg_ledger_policy_answer(gg_ledger* ledger, uint64_t version, gg_rejection rejection, gg_error* error);
 
 /* The policy in force; version 0: what was given at creation. Loop thread; does not block. Since 1.3. */

@@ -52,7 +52,7 @@ class ListenerTest : public ::testing::Test {
   void Bind(ListenerOptions options = {}) {
     options.socket_path = path();
     options.version = "1.2.3";
-    options.poll_interval = absl::Milliseconds(10);
+    options.poll_interval = poll_interval_;
     ListenerCallbacks callbacks;
     callbacks.changed = [this] {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -66,6 +66,7 @@ class ListenerTest : public ::testing::Test {
     auto listener = ShimListener::Create(options, &clock_, &registry_, &rejections_, std::move(callbacks));
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
+    if (policies_ != nullptr) listener_->Offer(policies_);
   }
   void Serve() {
     thread_ = std::thread([this] { listener_->Run(); });
@@ -119,6 +120,8 @@ class ListenerTest : public ::testing::Test {
     EXPECT_EQ(rejections_.Get(reason), 1u) << answer.message;
   }
 
+  const PolicySource* policies_ = nullptr;  // both before Bind()
+  absl::Duration poll_interval_ = absl::Milliseconds(10);
   std::string directory_;
   SystemClock clock_;
   RejectionCounts rejections_;

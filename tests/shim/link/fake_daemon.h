@@ -142,6 +142,21 @@ inline link::RejectFrame Reject(link::RejectReason reason, const char* text) {
   return frame;
 }
 
+// Gives it the hash of its content.
+inline link::PolicyFrame Sealed(link::PolicyFrame frame) {
+  frame.content_hash = link::PolicyContentHash(frame);
+  return frame;
+}
+
+// Sound, and nothing in it but `sync_mode`.
+inline link::PolicyFrame Policy(uint64_t version, uint32_t sync_mode = 0) {
+  link::PolicyFrame frame{};
+  frame.header = link::MakeHeader(link::FrameType::kPolicy, sizeof(frame));
+  frame.version = version;
+  frame.sync_mode = sync_mode;
+  return Sealed(frame);
+}
+
 }  // namespace gradgate::test
 
 #endif  // GRADGATE_TESTS_SHIM_LINK_FAKE_DAEMON_H_

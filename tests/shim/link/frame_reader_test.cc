@@ -27,6 +27,16 @@ RejectFrame Reject() {
   return frame;
 }
 
+PolicyFrame Policy() {
+  PolicyFrame frame{};
+  frame.header = MakeHeader(FrameType::kPolicy, sizeof(frame));
+  frame.version = 3;
+  frame.bucket_bytes = 1 << 20;
+  frame.sync_mode = 2;
+  frame.content_hash = PolicyContentHash(frame);
+  return frame;
+}
+
 void ExpectGarbage(const void* bytes, size_t byte_count, const char* fault) {
   const Incoming in = ReadPacket(bytes, byte_count);
   EXPECT_EQ(in.verdict, Verdict::kGarbage);
@@ -103,6 +113,60 @@ TEST(FrameReader, ReadsWelcomeOfALaterMinorAndReject) {
   EXPECT_EQ(in.verdict, Verdict::kReject);
   EXPECT_EQ(in.reject.reason, static_cast<uint32_t>(RejectReason::kLimit));
   EXPECT_STREQ(in.reject.message, "full");
+}
+
+TEST(FrameReader, ReadsAPolicyOfALaterMinor) {
+  PolicyFrame policy = Policy();
+  policy.header.minor = kMinor + 1;
+  const Incoming in = ReadPacket(&policy, sizeof(policy));
+  EXPECT_EQ(in.verdict, Verdict::kPolicy) << in.fault;
+  EXPECT_EQ(in.policy.version, 3u);
+  EXPECT_EQ(in.policy.bucket_bytes, uint64_t{1} << 20);
+  EXPECT_EQ(in.policy.sync_mode, 2u);
+}
+
+TEST(FrameReader, PolicyShortOrLongIsGarbage) {
+  char bytes[sizeof(PolicyFrame) + 8] = {};
+  for (size_t size = 0; size <= sizeof(bytes); ++size) {
+    if (size == sizeof(PolicyFrame)) continue;
+    PolicyFrame frame = Policy();
+    std::memcpy(bytes, &frame, sizeof(frame));
+    EXPECT_EQ(ReadPacket(bytes, size).verdict, Verdict::kGarbage) << size;
+    frame.header.frame_bytes = static_cast<uint32_t>(size);  // a lie that agrees with the packet
+    std::memcpy(bytes, &frame, sizeof(frame));
+    if (size >= sizeof(FrameHeader)) ExpectGarbage(bytes, size, "its type has 88");
+  }
+}
+
+TEST(FrameReader, PolicyVersionIsPositiveAsASignedNumber) {
+  for (const uint64_t version : {uint64_t{0}, uint64_t{1} << 63, ~uint64_t{0}}) {
+    PolicyFrame frame = Policy();
+    frame.version = version;
+    ExpectGarbage(&frame, sizeof(frame), ("policy version " + std::to_string(version)).c_str());
+  }
+  PolicyFrame frame = Policy();
+  frame.version = ~uint64_t{0} >> 1;
+  EXPECT_EQ(ReadPacket(&frame, sizeof(frame)).verdict, Verdict::kPolicy);
+}
+
+TEST(FrameReader, EveryBitOfAPolicysContentIsHashed) {
+  const PolicyFrame good = Policy();
+  const size_t from = offsetof(PolicyFrame, content_hash);
+  for (size_t bit = 8 * from; bit < 8 * sizeof(good); ++bit) {
+    PolicyFrame frame = good;
+    reinterpret_cast<unsigned char*>(&frame)[bit / 8] ^= static_cast<unsigned char>(1 << bit % 8);
+    ExpectGarbage(&frame, sizeof(frame), "content hash");
+  }
+}
+
+// What it does with values that it does not know is the rank's to say, not a fault of the connection.
+TEST(FrameReader, PolicyOfUnknownValuesIsRead) {
+  PolicyFrame frame = Policy();
+  frame.sync_mode = frame.wire_type = frame.reshard = frame.enforcement = ~0u;
+  frame.reserved[3] = 1;
+  frame.content_hash = PolicyContentHash(frame);
+  EXPECT_EQ(ReadPacket(&frame, sizeof(frame)).verdict, Verdict::kPolicy);
+  EXPECT_EQ(frame.content_hash >> 63, 0u) << "voted on as a signed number";
 }
 
 TEST(FrameReader, ControlCharactersDoNotReachALog) { EXPECT_EQ(Printable("a\nb\x1b[31mä\x7f"), "a?b?[31mä?"); }

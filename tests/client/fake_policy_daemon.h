@@ -1,0 +1,96 @@
+// A PolicyService in this process, on a Unix socket in a directory of its own, that answers what a test tells it to.
+//
+// Set the public fields before the first call; they are read by the server's threads.
+
+#ifndef GRADGATE_TESTS_CLIENT_FAKE_POLICY_DAEMON_H_
+#define GRADGATE_TESTS_CLIENT_FAKE_POLICY_DAEMON_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "gradgate/v1/policy.grpc.pb.h"
+#include "grpcpp/grpcpp.h"
+#include "tests/client/fake_daemon.h"
+
+namespace gradgate::testing {
+
+class FakePolicyDaemon final : public v1::PolicyService::Service {
+ public:
+  FakePolicyDaemon() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("unix:" + directory() + "/api.sock", grpc::InsecureServerCredentials());
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr) std::abort();
+  }
+  ~FakePolicyDaemon() override { Stop(); }
+
+  const std::string& directory() const { return directory_.path(); }
+
+  // Ends all calls.
+  void Stop() {
+    stopping_ = true;
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_->Wait();
+  }
+
+  // Lets watches that are held send `after_hold`, and end.
+  void Release() { released_ = true; }
+
+  v1::PolicyStatus status;               // what Get and Set answer
+  std::vector<v1::PolicyStatus> script;  // what a watch sends
+  bool hold = false;                     // and does not end then
+  std::vector<v1::PolicyStatus> after_hold;
+  grpc::Status fail;  // Get's and Set's, unless OK
+  grpc::Status watch_end;
+
+  std::atomic<int> watch_calls = 0;
+  std::atomic<int> probes = 0;
+  v1::SetPolicyRequest set_request;  // the last
+  std::string watched_job;           // the last
+
+  grpc::Status GetPolicy(grpc::ServerContext*, const v1::GetPolicyRequest* request, v1::GetPolicyResponse* response) override {
+    if (request->scope() == v1::SCOPE_NODE) ++probes;
+    *response->mutable_status() = status;
+    return fail;
+  }
+  grpc::Status SetPolicy(grpc::ServerContext*, const v1::SetPolicyRequest* request, v1::SetPolicyResponse* response) override {
+    set_request = *request;
+    *response->mutable_status() = status;
+    return fail;
+  }
+  grpc::Status WatchPolicy(grpc::ServerContext* context, const v1::WatchPolicyRequest* request,
+                           grpc::ServerWriter<v1::WatchPolicyResponse>* writer) override {
+    watched_job = request->job();
+    ++watch_calls;
+    Send(script, writer);
+    const absl::Time end = absl::Now() + kLongestWait;
+    while (hold && !released_ && !stopping_ && !context->IsCancelled() && absl::Now() < end)
+      absl::SleepFor(absl::Milliseconds(2));
+    Send(after_hold, writer);
+    return watch_end;
+  }
+
+ private:
+  static void Send(const std::vector<v1::PolicyStatus>& all, grpc::ServerWriter<v1::WatchPolicyResponse>* writer) {
+    for (const v1::PolicyStatus& one : all) {
+      v1::WatchPolicyResponse message;
+      *message.mutable_status() = one;
+      writer->Write(message);
+    }
+  }
+
+  TempDirectory directory_;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<bool> released_ = false;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace gradgate::testing
+
+#endif  // GRADGATE_TESTS_CLIENT_FAKE_POLICY_DAEMON_H_
