@@ -220,7 +220,7 @@ TEST(ShimClient, FullSocketIsNotWaitedFor) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
   const UniqueFd deaf(ends[1]);
-  const ShimClient client(UniqueFd(ends[0]), 0, absl::InfinitePast());
+  const ShimClient client(UniqueFd(ends[0]), 0, 0, absl::InfinitePast());
   for (int i = 0; i < 10'000; ++i) client.SendReject(link::RejectReason::kLimit, "nobody reads this");
   EXPECT_EQ(send(client.fd(), "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL), -1)
       << "the socket was not full, so that nothing was tested";
