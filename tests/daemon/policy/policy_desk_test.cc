@@ -136,7 +136,7 @@ TEST_F(DeskTest, ALateCopyLosesNoUpdate) {
 TEST_F(DeskTest, TheStoresErrorsAreTold) {
   for (const auto code :
        {absl::StatusCode::kUnavailable, absl::StatusCode::kPermissionDenied, absl::StatusCode::kResourceExhausted}) {
-    store_.fail = absl::Status(code, "etcd says so");
+    store_.Fail(absl::Status(code, "etcd says so"));
     const auto refused = desk_.Propose(Propose(kJob, 0), Soon());
     EXPECT_EQ(refused.status().code(), code);
     EXPECT_EQ(refused.status().message(), "etcd says so");

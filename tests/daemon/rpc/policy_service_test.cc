@@ -252,9 +252,9 @@ TEST_F(PolicyServiceTest, AStoreThatWasEmptiedIsTold) {
 
 TEST_F(PolicyServiceTest, TheStoresErrorsKeepTheirCodes) {
   Start();
-  store_.fail = absl::UnavailableError("etcd is away");
+  store_.Fail(absl::UnavailableError("etcd is away"));
   ExpectRefused(Change("job", v1::SYNC_MODE_AUTO), StatusCode::UNAVAILABLE, "etcd is away");
-  store_.fail = absl::PermissionDeniedError("not you");
+  store_.Fail(absl::PermissionDeniedError("not you"));
   ExpectRefused(Change("job", v1::SYNC_MODE_AUTO), StatusCode::PERMISSION_DENIED, "not you");
 }
 
