@@ -203,6 +203,11 @@ TEST_F(DeskTest, ForeignAndHostileValuesAreLeftAlone) {
     EXPECT_EQ(desk_.Latest(kJob).version(), 0) << c.what;
     EXPECT_NE(desk_.FrameFor(other).version, 0u) << "beside " << c.what;
   }
+  Write(kJob, ++revision, nullptr, "policies/1001/" + KeyOf(kJob).substr(sizeof("policies/1000/") - 1));
+  EXPECT_EQ(desk_.Latest(kJob).version(), 0) << "under another user's key";
+  Write(kJob, ++revision, nullptr, KeyOf(kJob) + "0");
+  EXPECT_EQ(desk_.Latest(kJob).version(), 0) << "under another attempt's key";
+  store_.Empty();
   store_.Write(KeyOf(kJob), "\xff\xff\xff no message", ++revision);
   desk_.Refresh();
   EXPECT_EQ(desk_.Latest(kJob).version(), 0);

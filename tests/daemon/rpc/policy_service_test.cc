@@ -72,6 +72,7 @@ class PolicyServiceTest : public ::testing::Test {
     server_ = *std::move(server);
     channel_ = grpc::CreateChannel("unix:" + options.socket_path, grpc::InsecureChannelCredentials());
     stub_ = v1::PolicyService::NewStub(channel_);
+    if (!connections_.empty()) return;  // a server after another
     for (FakePage* page : {&first_, &second_}) connections_.push_back(registry_.Register(1000, page->Map())->connection);
   }
 
@@ -382,15 +383,16 @@ TEST_F(PolicyServiceTest, AWatchShowsEachChangeAndTheEnd) {
 }
 
 TEST_F(PolicyServiceTest, TheFirstMessageComesAtOnce) {
-  Start();
-  const absl::Time begin = absl::Now();
-  for (int i = 0; i < 12; ++i) {
-    const auto watch = StartWatch("job");
-    ASSERT_TRUE(watch->Read());
-    watch->context.TryCancel();
-    (void)watch->reader->Finish();
+  absl::Duration waited;
+  for (int i = 0; i < 4; ++i) {
+    server_.reset();
+    Start();  // its worker has nothing to do
+    Get();    // connected
+    const absl::Time begin = absl::Now();
+    ASSERT_TRUE(StartWatch("job")->Read());
+    waited += absl::Now() - begin;
   }
-  EXPECT_LT(absl::Now() - begin, 10 * PolicyService::kWatchInterval);
+  EXPECT_LT(waited, 3 * PolicyService::kWatchInterval);
 }
 
 TEST_F(PolicyServiceTest, WindowsAloneAreNoNews) {
