@@ -1,7 +1,6 @@
 #include "client/cli/policy_options.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -73,7 +72,7 @@ absl::StatusOr<int64_t> ParseBytes(absl::string_view text) {
     break;
   }
   double value;
-  if (absl::SimpleAtod(absl::StripAsciiWhitespace(number), &value) && std::isfinite(value) && value * unit >= kMinBucketBytes &&
+  if (absl::SimpleAtod(absl::StripAsciiWhitespace(number), &value) && value * unit >= kMinBucketBytes &&
       value * unit <= kMaxBucketBytes) {
     return static_cast<int64_t>(value * unit);
   }

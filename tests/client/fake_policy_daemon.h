@@ -1,6 +1,6 @@
 // A PolicyService in this process, on a Unix socket in a directory of its own, that answers what a test tells it to.
 //
-// Set the public fields before the first call; they are read by the server's threads.
+// Set the public fields before the first call, but for `hold`; they are read by the server's threads.
 
 #ifndef GRADGATE_TESTS_CLIENT_FAKE_POLICY_DAEMON_H_
 #define GRADGATE_TESTS_CLIENT_FAKE_POLICY_DAEMON_H_
@@ -39,12 +39,9 @@ class FakePolicyDaemon final : public v1::PolicyService::Service {
     server_->Wait();
   }
 
-  // Lets watches that are held send `after_hold`, and end.
-  void Release() { released_ = true; }
-
   v1::PolicyStatus status;               // what Get and Set answer
   std::vector<v1::PolicyStatus> script;  // what a watch sends
-  bool hold = false;                     // and does not end then
+  std::atomic<bool> hold = false;        // and sends no more while this is set
   std::vector<v1::PolicyStatus> after_hold;
   grpc::Status fail;  // Get's and Set's, unless OK
   grpc::Status watch_end;
@@ -70,10 +67,9 @@ class FakePolicyDaemon final : public v1::PolicyService::Service {
     ++watch_calls;
     Send(script, writer);
     const absl::Time end = absl::Now() + kLongestWait;
-    while (hold && !released_ && !stopping_ && !context->IsCancelled() && absl::Now() < end)
-      absl::SleepFor(absl::Milliseconds(2));
+    while (hold && !stopping_ && !context->IsCancelled() && absl::Now() < end) absl::SleepFor(absl::Milliseconds(2));
     Send(after_hold, writer);
-    return watch_end;
+    return stopping_ ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "it stops") : watch_end;
   }
 
  private:
@@ -87,7 +83,6 @@ class FakePolicyDaemon final : public v1::PolicyService::Service {
 
   TempDirectory directory_;
   std::atomic<bool> stopping_ = false;
-  std::atomic<bool> released_ = false;
   std::unique_ptr<grpc::Server> server_;
 };
 

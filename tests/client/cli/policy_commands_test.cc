@@ -232,10 +232,11 @@ TEST_F(PolicyCommands, WatchEndsCleanlyOnASignalAndWhenItsReaderGoes) {
   EXPECT_EQ(interrupted.error(), "");
   daemon_.watch_end = grpc::Status(grpc::StatusCode::INTERNAL, "must not be waited for");
   for (const char* json : {"--json=true", "--json=false"}) {
+    daemon_.hold = true;
     ChildProcess child(Command({"watch", "digits", json}), {});
     ASSERT_TRUE(child.ReadUntil(json == std::string("--json=true") ? "STAGED" : "staged")) << child.error();
     child.CloseOutput();
-    daemon_.Release();
+    daemon_.hold = false;
     EXPECT_EQ(child.Wait(), 0) << child.error();
     EXPECT_EQ(child.error(), "");
   }

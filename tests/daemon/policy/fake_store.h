@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -29,7 +30,7 @@ class FakeStore final : public Store {
     while (hang && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
     MutexLock lock(&mutex_);
     if (hang) return absl::DeadlineExceededError("the store does not answer");
-    if (!fail.ok()) return fail;
+    if (!fail_.ok()) return fail_;
     const auto at = values_.find(std::string(key));
     const int64_t present = at == values_.end() ? 0 : at->second.revision;
     if (expected_revision && *expected_revision != present) {
@@ -71,6 +72,11 @@ class FakeStore final : public Store {
     revision = std::max(revision, at_revision);
     if (!late) copy_ = values_;
   }
+  // From now on, unless OK.
+  void Fail(absl::Status status) {
+    MutexLock lock(&mutex_);
+    fail_ = std::move(status);
+  }
   // The copy sees what was written.
   void CatchUp() {
     MutexLock lock(&mutex_);
@@ -83,14 +89,14 @@ class FakeStore final : public Store {
     revision = 0;
   }
 
-  bool late = false;               // the copy does not follow by itself
+  std::atomic<bool> late = false;  // the copy does not follow by itself; as `hang`
   std::atomic<bool> hang = false;  // any thread's to set
-  absl::Status fail;
   int64_t revision = 0;
   std::atomic<int> put_count = 0;  // begun
 
  private:
   mutable Mutex mutex_;
+  absl::Status fail_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, StoredValue> values_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, StoredValue> copy_ ABSL_GUARDED_BY(mutex_);
 };

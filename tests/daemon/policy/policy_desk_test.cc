@@ -136,7 +136,7 @@ TEST_F(DeskTest, ALateCopyLosesNoUpdate) {
 TEST_F(DeskTest, TheStoresErrorsAreTold) {
   for (const auto code :
        {absl::StatusCode::kUnavailable, absl::StatusCode::kPermissionDenied, absl::StatusCode::kResourceExhausted}) {
-    store_.fail = absl::Status(code, "etcd says so");
+    store_.Fail(absl::Status(code, "etcd says so"));
     const auto refused = desk_.Propose(Propose(kJob, 0), Soon());
     EXPECT_EQ(refused.status().code(), code);
     EXPECT_EQ(refused.status().message(), "etcd says so");
@@ -203,6 +203,11 @@ TEST_F(DeskTest, ForeignAndHostileValuesAreLeftAlone) {
     EXPECT_EQ(desk_.Latest(kJob).version(), 0) << c.what;
     EXPECT_NE(desk_.FrameFor(other).version, 0u) << "beside " << c.what;
   }
+  Write(kJob, ++revision, nullptr, "policies/1001/" + KeyOf(kJob).substr(sizeof("policies/1000/") - 1));
+  EXPECT_EQ(desk_.Latest(kJob).version(), 0) << "under another user's key";
+  Write(kJob, ++revision, nullptr, KeyOf(kJob) + "0");
+  EXPECT_EQ(desk_.Latest(kJob).version(), 0) << "under another attempt's key";
+  store_.Empty();
   store_.Write(KeyOf(kJob), "\xff\xff\xff no message", ++revision);
   desk_.Refresh();
   EXPECT_EQ(desk_.Latest(kJob).version(), 0);

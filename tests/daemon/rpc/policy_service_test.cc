@@ -72,11 +72,12 @@ class PolicyServiceTest : public ::testing::Test {
     server_ = *std::move(server);
     channel_ = grpc::CreateChannel("unix:" + options.socket_path, grpc::InsecureChannelCredentials());
     stub_ = v1::PolicyService::NewStub(channel_);
+    if (!connections_.empty()) return;  // a server after another
     for (FakePage* page : {&first_, &second_}) connections_.push_back(registry_.Register(1000, page->Map())->connection);
   }
 
   static void SetDeadline(grpc::ClientContext& context) {
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
   }
 
   grpc::Status Set(const v1::SetPolicyRequest& request, v1::SetPolicyResponse* response = nullptr) {
@@ -150,7 +151,7 @@ class PolicyServiceTest : public ::testing::Test {
   }
 
   bool Await(const std::function<bool()>& condition) {
-    const absl::Time end = absl::Now() + absl::Seconds(20);
+    const absl::Time end = absl::Now() + absl::Seconds(60);
     for (; absl::Now() < end; absl::SleepFor(absl::Milliseconds(1))) {
       if (condition()) return true;
     }
@@ -252,9 +253,9 @@ TEST_F(PolicyServiceTest, AStoreThatWasEmptiedIsTold) {
 
 TEST_F(PolicyServiceTest, TheStoresErrorsKeepTheirCodes) {
   Start();
-  store_.fail = absl::UnavailableError("etcd is away");
+  store_.Fail(absl::UnavailableError("etcd is away"));
   ExpectRefused(Change("job", v1::SYNC_MODE_AUTO), StatusCode::UNAVAILABLE, "etcd is away");
-  store_.fail = absl::PermissionDeniedError("not you");
+  store_.Fail(absl::PermissionDeniedError("not you"));
   ExpectRefused(Change("job", v1::SYNC_MODE_AUTO), StatusCode::PERMISSION_DENIED, "not you");
 }
 
@@ -382,15 +383,16 @@ TEST_F(PolicyServiceTest, AWatchShowsEachChangeAndTheEnd) {
 }
 
 TEST_F(PolicyServiceTest, TheFirstMessageComesAtOnce) {
-  Start();
-  const absl::Time begin = absl::Now();
-  for (int i = 0; i < 12; ++i) {
-    const auto watch = StartWatch("job");
-    ASSERT_TRUE(watch->Read());
-    watch->context.TryCancel();
-    (void)watch->reader->Finish();
+  absl::Duration waited;
+  for (int i = 0; i < 4; ++i) {
+    server_.reset();
+    Start();  // its worker has nothing to do
+    Get();    // connected
+    const absl::Time begin = absl::Now();
+    ASSERT_TRUE(StartWatch("job")->Read());
+    waited += absl::Now() - begin;
   }
-  EXPECT_LT(absl::Now() - begin, 10 * PolicyService::kWatchInterval);
+  EXPECT_LT(waited, 3 * PolicyService::kWatchInterval);
 }
 
 TEST_F(PolicyServiceTest, WindowsAloneAreNoNews) {
@@ -443,7 +445,7 @@ TEST_F(PolicyServiceTest, ASlowReaderMissesSomeButNotTheLast) {
   const auto slow = StartWatch("job"), quick = StartWatch("job");
   ASSERT_TRUE(quick->Read());
   int64_t version = 0;
-  for (int i = 0; i < 200; ++i) version = SetVersion(Buckets("job", 4096 + i));
+  for (int i = 0; i < 50; ++i) version = SetVersion(Buckets("job", 4096 + i));
   do {
     ASSERT_TRUE(quick->Read());
   } while (quick->status().proposed().version() < version);
@@ -469,7 +471,7 @@ class Calls {
   void Start(const v1::SetPolicyRequest& request) {
     calls_.push_back(std::make_unique<Call>());
     Call* const call = calls_.back().get();
-    call->context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    call->context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     call->request = request;
     stub_->async()->SetPolicy(&call->context, &call->request, &call->response, [this, call](grpc::Status status) {
       call->status = std::move(status);
