@@ -71,6 +71,15 @@ void PolicyDesk::Refresh() {
            MessageDifferencer::Equals(a.second.stored, b.second.stored);
   };
   MutexLock lock(&mutex_);
+  for (auto at = written_.begin(); at != written_.end();) {
+    const auto copied = policies.find(at->first);
+    if (copied != policies.end() && copied->second.version >= at->second.version) {
+      at = written_.erase(at);
+    } else {
+      policies.insert_or_assign(at->first, at->second);
+      ++at;
+    }
+  }
   if (std::equal(policies.begin(), policies.end(), policies_.begin(), policies_.end(), alike)) return;
   policies_.swap(policies);
   generation_.fetch_add(1, std::memory_order_release);
@@ -137,6 +146,10 @@ absl::StatusOr<v1::ProposedPolicy> PolicyDesk::Propose(const Proposal& proposal,
                      ", but ranks of this job hold version ", proposal.above,
                      ": the store was emptied since. Ranks take no version below the one they hold; restart the job, "
                      "or restore the store"));
+  }
+  {
+    MutexLock lock(&mutex_);
+    written_.insert_or_assign(job, Held{*version, stored});
   }
   Refresh();
   return ToProposed(*version, stored);

@@ -75,6 +75,7 @@ class PolicyDesk final : public PolicySource {
 
   mutable Mutex mutex_;
   Policies policies_ ABSL_GUARDED_BY(mutex_);
+  Policies written_ ABSL_GUARDED_BY(mutex_);  // by this daemon, and not in the store's copy yet
 };
 
 }  // namespace gradgate

@@ -251,10 +251,10 @@ TEST_F(PolicyServiceTest, AStoreThatWasEmptiedIsTold) {
   EXPECT_TRUE(store_.List("").empty());
 }
 
-TEST_F(PolicyServiceTest, TheStoresErrorsKeepTheirCodes) {
+TEST_F(PolicyServiceTest, TheStoresErrorsAreToldAsTheStores) {
   Start();
   store_.Fail(absl::UnavailableError("etcd is away"));
-  ExpectRefused(Change("job", v1::SYNC_MODE_AUTO), StatusCode::UNAVAILABLE, "etcd is away");
+  ExpectRefused(Change("job", v1::SYNC_MODE_AUTO), StatusCode::FAILED_PRECONDITION, "etcd is away");
   store_.Fail(absl::PermissionDeniedError("not you"));
   ExpectRefused(Change("job", v1::SYNC_MODE_AUTO), StatusCode::PERMISSION_DENIED, "not you");
 }
