@@ -129,8 +129,16 @@ TEST_F(DeskTest, ALateCopyLosesNoUpdate) {
   EXPECT_EQ(desk_.Latest(kJob).actor(), "bob@other");
   const auto proposed = desk_.Propose(Propose(kJob, 5), Soon());
   ASSERT_TRUE(proposed.ok()) << proposed.status();
-  EXPECT_EQ(proposed->version(), 6) << "told, although the copy does not have it yet";
-  EXPECT_EQ(desk_.Latest(kJob).version(), 5);
+  EXPECT_EQ(proposed->version(), 6);
+  EXPECT_EQ(desk_.Latest(kJob).version(), 6) << "told, although the copy does not have it yet";
+  desk_.Refresh();
+  EXPECT_EQ(desk_.Latest(kJob).version(), 6);
+  ASSERT_TRUE(desk_.Propose(Propose(kJob, 6), Soon()).ok()) << "and can be changed at once";
+  store_.CatchUp();
+  Write(kJob, 9);
+  store_.CatchUp();
+  desk_.Refresh();
+  EXPECT_EQ(desk_.Latest(kJob).version(), 9);
 }
 
 TEST_F(DeskTest, TheStoresErrorsAreTold) {

@@ -336,9 +336,21 @@ TEST_F(PolicyServiceTest, ProposersAtOnceLoseNoUpdate) {
 TEST_F(PolicyServiceTest, ALateCopyIsWaitedForAShortWhile) {
   Start();
   SetVersion(Change("job", v1::SYNC_MODE_WINDOW));
+  PolicyDesk elsewhere(&store_, &clock_, "elsewhere");
+  const auto write = [&](int64_t bucket_bytes) {
+    elsewhere.Refresh();
+    const v1::PolicyStatus present = Get();
+    Proposal proposal;
+    proposal.job = KeyOf(present.job());
+    proposal.policy = present.proposed().policy();
+    proposal.policy.set_bucket_bytes(bucket_bytes);
+    proposal.expected = present.proposed().version();
+    return elsewhere.Propose(proposal, absl::Now() + absl::Seconds(5));
+  };
   store_.late = true;
-  const int64_t other = SetVersion(Buckets("job", 8192));  // the copy does not show it
-  EXPECT_LT(Get().proposed().version(), other);
+  const auto other = write(8192);  // the copy does not show it
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_LT(Get().proposed().version(), other->version());
   std::thread catches_up([&] {
     EXPECT_TRUE(Await([&] { return store_.put_count >= 3; }));
     store_.CatchUp();
@@ -354,6 +366,9 @@ TEST_F(PolicyServiceTest, ALateCopyIsWaitedForAShortWhile) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(response.status().proposed().policy().bucket_bytes(), 8192) << "no update is lost";
   // One that never follows is told at last.
+  store_.CatchUp();
+  desk_.Refresh();
+  ASSERT_TRUE(write(16384).ok());
   ExpectRefused(Buckets("job", 4096), StatusCode::ABORTED, "");
 }
 
