@@ -62,7 +62,7 @@ def run(options: argparse.Namespace, endpoint: str) -> None:
     finally:
         for child in children:
             child.kill()
-    results = [dict(zip(row[::2], map(int, row[1::2]))) for row in rows]
+    results = [dict(zip(row[::2], map(int, row[1::2]), strict=False)) for row in rows]
     puts = sum(result["puts"] for result in results)
     print(f"{puts / options.seconds:.0f} writes/s by {options.writers} writers; {sum(r['delays'] for r in results)} deliveries heard")
     worst, least = max(r["p99"] for r in results), sorted(r["median"] for r in results)[len(results) // 2]

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "daemon/node/registry.h"
 #include "daemon/metrics/verdict_families.h"
+#include "daemon/node/registry.h"
 #include "daemon/node/rejection.h"
 #include "daemon/store/store.h"
 
@@ -23,8 +23,7 @@ class MetricsServer {
   // series are left out. UNAVAILABLE: the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen, const std::string& version,
                                                               Registry* registry, const RejectionCounts* rejections,
-                                                              const Store* store = nullptr,
-                                                              VerdictSource verdicts = nullptr);
+                                                              const Store* store = nullptr, VerdictSource verdicts = nullptr);
   virtual ~MetricsServer() = default;
 
   // The port in use.

@@ -63,10 +63,11 @@ JobView JobEntry::View() const {
   view.start_time = StartTime();
   view.end_time = EndTime();
   view.rank_counts = CountStates(ranks);
-  const uint64_t mode = lowest.counters().totals.sync_mode;
-  view.sync_mode =
-      mode != 0 && mode <= static_cast<uint64_t>(SyncMode::kAuto) ? static_cast<SyncMode>(mode) : lowest.identity().sync_mode;
-  view.enforcement = lowest.identity().enforcement;
+  const uint64_t in_force = lowest.counters().totals.sync_mode;
+  const SyncMode mode = page::UnpackMode(in_force);
+  const Enforcement enforcement = page::UnpackEnforcement(in_force);
+  view.sync_mode = mode != SyncMode::kUnspecified ? mode : lowest.identity().sync_mode;
+  view.enforcement = enforcement != Enforcement::kUnspecified ? enforcement : lowest.identity().enforcement;
   view.accumulate = lowest.identity().accumulate;
   view.lowest_rank = ranks.begin()->first;
   view.closed_by_all = ClosedByAll();

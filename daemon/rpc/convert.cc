@@ -235,7 +235,8 @@ v1::RankStats ToMessage(const RankView& rank) {
   if (values.last_event_ns != 0) Set(rank.identity.WallTime(values.last_event_ns), out.mutable_last_event_time());
   out.set_window_index(Signed(values.window_index));
   out.set_micro_step(Signed32(values.micro_step));
-  out.set_sync_mode(values.sync_mode != 0 ? ToMode(values.sync_mode) : ToMode(static_cast<uint64_t>(rank.identity.sync_mode)));
+  const SyncMode mode = page::UnpackMode(values.sync_mode);
+  out.set_sync_mode(ToMode(static_cast<uint64_t>(mode != SyncMode::kUnspecified ? mode : rank.identity.sync_mode)));
   out.set_policy_version(Signed(values.policy_version));
   Totals totals;
   totals.Add(rank);

@@ -156,7 +156,9 @@ class JobAsking final : public std::enable_shared_from_this<JobAsking<Request, R
     Ask(request, names, [this](Answers answers) {
       for (PeerAnswer<Response>& answer : answers) {
         for (size_t i = 1; i < answers_.size(); ++i) {
-          if (answers_[i].node.node_name() == answer.node.node_name()) answers_[i] = std::move(answer);
+          if (answers_[i].node.node_name() != answer.node.node_name()) continue;
+          answers_[i] = std::move(answer);
+          break;
         }
       }
       Merge();
@@ -208,8 +210,9 @@ class JobCall final : public grpc::ServerUnaryReactor {
     call->self_ = call;
     call->asking_ = std::make_shared<JobAsking<Request, Response>>(
         request, peers, std::move(question), [reactor = call.get(), response](absl::StatusOr<Response> answer) {
+          const grpc::Status status = ToGrpc(answer.status());
           if (answer.ok()) *response = *std::move(answer);
-          reactor->Finish(ToGrpc(answer.status()));
+          reactor->Finish(status);
         });
     const auto asking = call->asking_;  // gRPC may be done with the call before Start returns
     asking->Start(caller_deadline);
@@ -231,14 +234,16 @@ class JobCall final : public grpc::ServerUnaryReactor {
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* AnswerForJob(grpc::CallbackServerContext* context, const Request& request, Response* response,
                                        Peers* peers, JobQuestion<Request, Response> question) {
-  return JobCall<Request, Response>::Start(absl::FromChrono(context->deadline()), request, response, peers, std::move(question));
+  return JobCall<Request, Response>::Start(absl::FromChrono(context->deadline()), request, response, peers,
+                                           std::move(question));
 }
 
 // The same for a thread that may wait: until `deadline`, and Peers::kMaxWait.
 template <typename Request, typename Response>
 absl::StatusOr<Response> AskForJob(absl::Time deadline, const Request& request, Peers* peers,
                                    JobQuestion<Request, Response> question) {
-  const auto answer = std::make_shared<std::promise<absl::StatusOr<Response>>>();  // the other thread may be in it for longer than this
+  const auto answer =
+      std::make_shared<std::promise<absl::StatusOr<Response>>>();  // the other thread may be in it for longer than this
   const auto asking = std::make_shared<JobAsking<Request, Response>>(
       request, peers, std::move(question), [answer](absl::StatusOr<Response> got) { answer->set_value(std::move(got)); });
   asking->Start(deadline);

@@ -7,8 +7,8 @@
 #include "daemon/node/text_check.h"
 #include "daemon/policy/policy_content.h"
 #include "daemon/policy/policy_state.h"
-#include "daemon/rpc/merge_jobs.h"
 #include "daemon/rpc/convert.h"
+#include "daemon/rpc/merge_jobs.h"
 
 namespace gradgate {
 namespace {

@@ -46,9 +46,9 @@ std::string CallerName(const grpc::CallbackServerContext& context) {
 // UNAVAILABLE would say that this daemon is not there.
 absl::Status AsOfStore(const absl::Status& status, const StoreHealth& health) {
   if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
-  return absl::FailedPreconditionError(absl::StrCat("the store (", health.name, ") cannot be written: ", status.message(),
-                                                    absl::IsDeadlineExceeded(status) ? "; the policy may be in it all the same"
-                                                                                     : "; jobs keep the policies they have"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the store (", health.name, ") cannot be written: ", status.message(),
+      absl::IsDeadlineExceeded(status) ? "; the policy may be in it all the same" : "; jobs keep the policies they have"));
 }
 
 // At most so many bytes of it, whole characters.

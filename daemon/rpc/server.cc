@@ -8,8 +8,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <random>
 #include <optional>
+#include <random>
 #include <string>
 #include <utility>
 
@@ -129,8 +129,7 @@ void GrpcRpcServer::ShutDown(absl::Duration grace) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcOptions& options, Registry* registry,
-                                                             PolicyDesk* desk) {
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcOptions& options, Registry* registry, PolicyDesk* desk) {
   grpc::EnableDefaultHealthCheckService(true);
   if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   auto server = std::make_unique<GrpcRpcServer>(options, registry, desk);

@@ -1,4 +1,5 @@
-// The gRPC server of the daemon: SyncStatsService, PolicyService, health and, if wanted, reflection, on a Unix socket and on TCP when asked.
+// The gRPC server of the daemon: SyncStatsService, PolicyService, health and, if wanted, reflection, on a Unix socket and on
+// TCP when asked.
 //
 // Thread class: Start() and ShutDown() from one thread; WakeWatchers() from any thread between them.
 
@@ -32,10 +33,11 @@ struct RpcOptions {
 
 class RpcServer {
  public:
-  // Replaces a stale socket file and serves. `registry` and `desk` are not owned and outlive this; without a desk there is no PolicyService. Changes the process's umask for an
-  // instant: call it before other threads make files. Errors: as RemoveStaleSocket and MakeTcpCredentials; UNAVAILABLE: an
-  // address cannot be bound.
-  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const RpcOptions& options, Registry* registry, PolicyDesk* desk = nullptr);
+  // Replaces a stale socket file and serves. `registry` and `desk` are not owned and outlive this; without a desk there is no
+  // PolicyService. Changes the process's umask for an instant: call it before other threads make files. Errors: as
+  // RemoveStaleSocket and MakeTcpCredentials; UNAVAILABLE: an address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const RpcOptions& options, Registry* registry,
+                                                          PolicyDesk* desk = nullptr);
   virtual ~RpcServer() = default;
 
   // The TCP port in use; 0: none.

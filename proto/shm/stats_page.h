@@ -53,6 +53,18 @@ inline constexpr uint32_t kReadRetries = 16;
 using U64 = std::atomic<uint64_t>;
 static_assert(U64::is_always_lock_free && sizeof(U64) == 8);
 
+// SyncMode, and above it the Enforcement that a policy has put in force; unspecified: the identity's.
+constexpr uint64_t PackMode(SyncMode mode, Enforcement enforcement) {
+  return static_cast<uint64_t>(mode) | static_cast<uint64_t>(enforcement) << 8;
+}
+// Unspecified where the word holds none that is known.
+constexpr SyncMode UnpackMode(uint64_t word) {
+  return (word & 0xff) <= static_cast<uint64_t>(SyncMode::kAuto) ? static_cast<SyncMode>(word & 0xff) : SyncMode::kUnspecified;
+}
+constexpr Enforcement UnpackEnforcement(uint64_t word) {
+  return word >> 8 <= static_cast<uint64_t>(Enforcement::kEnforce) ? static_cast<Enforcement>(word >> 8) : Enforcement::kUnspecified;
+}
+
 // Written once. A reader first loads `magic` with acquire; zero means "not ready yet".
 struct PageHeader {
   U64 magic;
@@ -98,7 +110,7 @@ struct alignas(64) PageTotals {
   U64 micro_step_count;  // micro-steps begun since start
   U64 step_count;        // optimizer steps announced and allowed
   U64 last_event_ns;     // the loop's last call, any kind
-  U64 sync_mode;         // SyncMode in force
+  U64 sync_mode;         // PackMode of what is in force
   U64 policy_version;    // 0: the one given at attach
   U64 closed;            // 1 after a clean close
 

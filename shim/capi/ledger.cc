@@ -353,7 +353,8 @@ Status Ledger::SetMode(SyncMode mode) {
   if (!engine_.Configure({o_.accumulate, EveryMicroStep(enforcement_, mode), engine_.config().predicted}))
     return FailedPrecondition("the mode cannot change inside a window; close it first");
   policy_ = mode;
-  member_->page().totals.sync_mode.store(static_cast<uint64_t>(mode_in_force()), std::memory_order_relaxed);
+  const Enforcement changed = enforcement_ == o_.enforcement ? Enforcement::kUnspecified : enforcement_;
+  member_->page().totals.sync_mode.store(page::PackMode(mode_in_force(), changed), std::memory_order_relaxed);
   return OkStatus();
 }
 

@@ -426,7 +426,8 @@ void Session::TakeUp(const SyncPolicy& policy) {
   const uint64_t bucket_bytes = policy.bucket_bytes != 0 ? policy.bucket_bytes : o_.bucket_bytes;
   if (bucket_bytes != bucket_bytes_) reducer_.Replan(bucket_bytes);
   bucket_bytes_ = bucket_bytes;
-  member_->page().totals.sync_mode.store(static_cast<uint64_t>(mode_in_force()), std::memory_order_relaxed);
+  const Enforcement changed = enforcement_ == o_.enforcement ? Enforcement::kUnspecified : enforcement_;
+  member_->page().totals.sync_mode.store(page::PackMode(mode_in_force(), changed), std::memory_order_relaxed);
 }
 
 Status Session::FailWindow(Status status) {

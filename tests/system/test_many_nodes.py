@@ -65,8 +65,8 @@ class ManyNodes(case.SystemCase):
                 rendezvous = f"file://{self.folder / 'rendezvous'}"
                 common = ("--world-size", str(WORLD), "--rendezvous", rendezvous, "--job", self.job, "--epochs", "2")
                 ranks.append(stack.enter_context(processes.trainer(self.binaries, *own, *common, *case.EXACT, *options)))
-            for rank in ranks:
-                self.assertEqual(rank.finish(), 0, rank.output)
+            for process in ranks:
+                self.assertEqual(process.finish(), 0, process.output)
 
     def wait_for_both(self, name: str) -> Any:
         """The nodes as the daemon of this name lists them, once both answer."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -50,7 +49,8 @@ class PolicyNodes(case.SystemCase):
         super().setUp()
         missing = [tool for tool in ("ip", "etcd") if not shutil.which(tool)]
         if os.geteuid() != 0 or missing:
-            raise unittest.SkipTest(f"needs root, ip and etcd; {', '.join(missing) or 'not root'}: policies over several nodes are not tested")
+            why = f"{', '.join(missing)} missing" if missing else "not root"
+            raise unittest.SkipTest(f"needs root, ip and etcd ({why}): policies over several nodes are not tested")
         self.stack = contextlib.ExitStack()
         self.addCleanup(self.stack.close)
         self.router = self.space("r")
@@ -75,7 +75,7 @@ class PolicyNodes(case.SystemCase):
         self.spaces = [self.join(name, f"10.214.{k}.1") for k, name in enumerate(names)]
         self.daemons = [self.start_daemon(k) for k in range(nodes)]
         for daemon in self.daemons:
-            processes.wait_for("all nodes answer", lambda d=daemon: len(self.answered(d)) == nodes or None, 60)
+            self.wait_for_nodes(daemon, nodes)
         world = nodes * per_node
         common = ("--world-size", str(world), "--rendezvous", "tcp://10.214.0.1:29400", "--job", self.job, "--epochs", str(epochs))
         self.options = ("--epochs", str(epochs), *case.EXACT)
@@ -92,10 +92,14 @@ class PolicyNodes(case.SystemCase):
     def start_daemon(self, node: int) -> processes.Daemon:
         folder, name = self.folder / f"n{node}", f"n{node}"
         folder.mkdir(exist_ok=True)
-        tls = [f"--tls_{kind}={self.certs / file}" for kind, file in (("cert", f"{name}.pem"), ("key", f"{name}-key.pem"), ("client_ca", "ca.pem"))]
+        files = {"cert": f"{name}.pem", "key": f"{name}-key.pem", "client_ca": "ca.pem"}
+        tls = [f"--tls_{kind}={self.certs / file}" for kind, file in files.items()]
         flags = (f"--store=etcd://{ETCD}:2379", f"--node_name={name}", f"--grpc_listen=10.214.{node}.1:9766", *tls)
         enter = ("ip", "netns", "exec", self.spaces[node])
         return self.stack.enter_context(processes.Daemon(self.binaries, folder, *flags, enter=enter))
+
+    def wait_for_nodes(self, daemon: processes.Daemon, nodes: int) -> None:
+        processes.wait_for("all nodes answer", lambda: len(self.answered(daemon)) == nodes or None, 60)
 
     def answered(self, daemon: processes.Daemon) -> list[str]:
         return [node["answer"]["node_name"] for node in daemon.ctl("nodes")["nodes"] if node["answer"]["answered"]]
@@ -109,6 +113,10 @@ class PolicyNodes(case.SystemCase):
         command = [self.binaries.path("gradgatectl"), "--dir", self.daemons[node].directory, "--json", "policy", "set", self.job, *changes]
         done = subprocess.run([*command, "--wait", str(wait)], capture_output=True, text=True, timeout=120, check=False)
         return done.returncode, [json.loads(line)["status"] for line in done.stdout.splitlines()], done.stderr
+
+    def set_if_it_can_be(self, change: str) -> tuple[int, list[Any], str] | None:
+        done = self.set(0, change)
+        return done if done[0] == 0 else None
 
     def get(self, node: int) -> Any:
         return self.daemons[node].ctl("policy", "get", self.job)["status"]
@@ -131,7 +139,8 @@ class PolicyNodes(case.SystemCase):
 
     def changed_under_load(self, nodes: int, per_node: int) -> None:
         self.start(nodes, per_node)
-        for node, (change, reductions) in enumerate((("mode=every_micro_step", 4), ("mode=window", 1), ("enforcement=audit", 4), ("enforcement=given", 1))):
+        changes = (("mode=every_micro_step", 4), ("mode=window", 1), ("enforcement=audit", 4), ("enforcement=given", 1))
+        for node, (change, reductions) in enumerate(changes):
             before = self.windows(0)
             code, told, error = self.set(node % nodes, change)
             self.assertEqual(code, 0, error)
@@ -141,9 +150,12 @@ class PolicyNodes(case.SystemCase):
             self.assertEqual([rank["rank"] for rank in status["ranks"]], list(range(self.world)))
             first = int(status["adopted_window_index"])
             self.assertGreater(first, before)
-            seen = processes.wait_for("a full window under it", lambda w=first: self.full_window(w))
+            seen = self.wait_for_window(first)
             self.assertEqual({rank["reduction_issued_count"] for rank in seen["ranks"]}, {reductions})
         self.assertEqual(self.finish(), self.unchanged())
+
+    def wait_for_window(self, first: int) -> Any:
+        return processes.wait_for("a full window under it", lambda: self.full_window(first))
 
     def full_window(self, first: int) -> Any:
         found = [w for w in self.daemons[0].ctl("windows", self.job, "--last", "40")["windows"] if int(w["window_index"]) >= first]
@@ -166,7 +178,7 @@ class PolicyNodes(case.SystemCase):
         self.assertEqual(self.get(1)["proposed"]["version"], "0")
         before = self.windows(0)
         self.etcd = self.start_etcd()
-        code, told, error = processes.wait_for("the store is back", lambda: (lambda r: r if r[0] == 0 else None)(self.set(0, "mode=every_micro_step")), 60)
+        code, told, error = processes.wait_for("the store is back", lambda: self.set_if_it_can_be("mode=every_micro_step"), 60)
         self.assertEqual((code, told[-1]["state"]), (0, "POLICY_STATE_ADOPTED"), error)
         self.assertGreater(self.windows(0), before, "training went on")
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradgate
@@ -99,6 +99,10 @@ def test_loops(binaries: processes.Binaries, folder: pathlib.Path) -> None:
     assert "4 small all_reduce per optimizer step of 4 micro-steps" in told["logs"][0]["evidence"][0]
 
 
+def status_of(what: str, condition: Callable[[], Any]) -> Any:
+    return processes.wait_for(what, condition)
+
+
 def test_stopped_rank(binaries: processes.Binaries, folder: pathlib.Path) -> None:
     with processes.Daemon(binaries, folder) as daemon, concurrent.futures.ThreadPoolExecutor(1) as pool:
         run = pool.submit(launch.run, loops, RANKS, args=(["endless"], str(folder), 0))
@@ -109,9 +113,9 @@ def test_stopped_rank(binaries: processes.Binaries, folder: pathlib.Path) -> Non
 
         pid = 0
         try:
-            pid = int(processes.wait_for("some windows", after_windows)["ranks"][1]["process_id"])
+            pid = int(status_of("some windows", after_windows)["ranks"][1]["process_id"])
             os.kill(pid, signal.SIGSTOP)
-            verdict = processes.wait_for(
+            verdict: Any = processes.wait_for(
                 "the hang is told",
                 lambda: next((v for v in diagnose(daemon, "endless") if v["kind"] == "VERDICT_KIND_HUNG"), None),
                 HANG_S + MARGIN_S,

@@ -36,12 +36,14 @@ class FakeStore final : public Store {
   absl::Status Delete(absl::string_view, absl::Time) override { return absl::OkStatus(); }
   std::vector<StoredValue> List(absl::string_view) const override { return {}; }
   void Announce(absl::string_view, absl::string_view) override {}
-  StoreHealth Health() const override { StoreHealth health;
+  StoreHealth Health() const override {
+    StoreHealth health;
     health.shared = true;
     health.reachable = false;
     health.name = "etcd://a:1";
     health.trouble = "refused for 5 s";
-    return health; }
+    return health;
+  }
   void OnChange(Changed) override {}
 };
 
