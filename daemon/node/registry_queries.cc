@@ -31,6 +31,7 @@ absl::StatusOr<JobEntry*> Registry::Find(absl::string_view selector) {
   JobEntry* named = nullptr;
   JobEntry* by_run = nullptr;
   bool several_runs = false;
+  bool run_of_several = false;
   // A user may name a job as another does, and say when it started; only the uid is the kernel's word.
   std::vector<std::string> named_runs;
   bool several_users = false;
@@ -45,6 +46,7 @@ absl::StatusOr<JobEntry*> Registry::Find(absl::string_view selector) {
     }
     if (!prefix.empty() && absl::StartsWith(job->key.run_id, prefix)) {
       several_runs = several_runs || (by_run != nullptr && by_run->key.run_id != job->key.run_id);
+      run_of_several = run_of_several || (by_run != nullptr && by_run->key.user_id != job->key.user_id);
       take_later(by_run, job.get());
     }
   }
@@ -57,6 +59,10 @@ absl::StatusOr<JobEntry*> Registry::Find(absl::string_view selector) {
   if (named != nullptr) return named;
   if (several_runs) {
     return absl::InvalidArgumentError(absl::StrCat("several runs begin with \"", selector, "\"; give more digits"));
+  }
+  if (run_of_several) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("jobs of several users claim a run id that begins with \"", selector, "\"; see ListJobs for their uids"));
   }
   if (by_run != nullptr) return by_run;
   return absl::NotFoundError(

@@ -58,7 +58,9 @@ PolicyDesk::PolicyDesk(Store* store, const Clock* clock, std::string node_name)
 
 void PolicyDesk::Refresh() {
   Policies policies;
+  std::map<std::string, int64_t> revisions;
   for (const StoredValue& value : store_->List(kPrefix)) {
+    revisions.emplace(value.key, value.revision);
     store::v1::StoredPolicy stored;
     if (!stored.ParseFromString(value.value) || !Sound(stored) || value.revision <= 0) continue;
     const JobKey job{static_cast<uint32_t>(stored.user_id()), stored.job_name(), stored.run_id(),
@@ -80,22 +82,15 @@ void PolicyDesk::Refresh() {
       ++at;
     }
   }
+  revisions_.swap(revisions);
   if (std::equal(policies.begin(), policies.end(), policies_.begin(), policies_.end(), alike)) return;
   policies_.swap(policies);
   generation_.fetch_add(1, std::memory_order_release);
 }
 
-// The run's own; else, for a restart, the latest of the attempts before.
 const PolicyDesk::Held* PolicyDesk::Find(const JobKey& job) const {
-  if (const auto own = policies_.find(job); own != policies_.end()) return &own->second;
-  const Held* latest = nullptr;
-  const JobKey first{job.user_id, job.job_name, "", 0};
-  for (auto at = policies_.lower_bound(first); job.attempt > 0 && at != policies_.end(); ++at) {
-    const JobKey& other = at->first;
-    if (other.user_id != job.user_id || other.job_name != job.job_name) break;
-    if (other.attempt < job.attempt && (latest == nullptr || at->second.version > latest->version)) latest = &at->second;
-  }
-  return latest;
+  const auto own = policies_.find(job);
+  return own == policies_.end() ? nullptr : &own->second;
 }
 
 link::PolicyFrame PolicyDesk::FrameFor(const JobKey& job) const {
@@ -134,8 +129,9 @@ absl::StatusOr<v1::ProposedPolicy> PolicyDesk::Propose(const Proposal& proposal,
       return absl::AbortedError(
           absl::StrCat("the present version is ", present, ", not ", proposal.expected, "; look at it and set again"));
     }
-    const auto own = policies_.find(job);
-    own_version = own == policies_.end() ? 0 : own->second.version;
+    // One that is not sound, or that this version cannot read, has a revision, too, and is replaced.
+    const auto revision = revisions_.find(KeyOf(job));
+    own_version = held != nullptr ? held->version : revision != revisions_.end() ? revision->second : 0;
   }
   absl::StatusOr<int64_t> version = store_->Put(KeyOf(job), stored.SerializeAsString(), own_version, deadline);
   if (!version.ok()) return version.status();

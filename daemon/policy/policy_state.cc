@@ -34,8 +34,10 @@ struct Places {
 Places Sort(const v1::PolicyStatus& status) {
   Places places;
   const int64_t version = status.proposed().version();
+  const bool ended = std::none_of(status.ranks().begin(), status.ranks().end(),
+                                  [](const v1::RankPolicy& rank) { return rank.state() == v1::STATE_RUNNING; });
   for (const v1::RankPolicy& rank : status.ranks()) {
-    if (rank.state() != v1::STATE_RUNNING) continue;
+    if (rank.state() != v1::STATE_RUNNING && !ended) continue;
     ++places.live_count;
     if (rank.adopted_version() == version) {
       places.adopted.push_back(rank.rank());
@@ -86,7 +88,12 @@ void Judge(v1::PolicyStatus* status) {
   status->clear_adopted_window_index();
   if (status->proposed().version() == 0) {
     status->set_state(v1::POLICY_STATE_UNSPECIFIED);
-    status->set_detail("no policy was proposed: ranks do what their trainers were given");
+    const auto holds = std::find_if(status->ranks().begin(), status->ranks().end(),
+                                    [](const v1::RankPolicy& rank) { return rank.adopted_version() != 0; });
+    status->set_detail(holds == status->ranks().end()
+                           ? "no policy was proposed: ranks do what their trainers were given"
+                           : absl::StrCat("ranks have version ", holds->adopted_version(),
+                                          " in force, which the store does not have: it was emptied"));
     return;
   }
   const Places places = Sort(*status);

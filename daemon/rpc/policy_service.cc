@@ -66,6 +66,17 @@ std::string Signed(const std::string& actor, const std::string& caller) {
   return Cut(actor, kMaxActorBytes - suffix.size()) + suffix;
 }
 
+// What is not named stays as it is; so that has to be known.
+absl::Status CheckKnown(const v1::SetPolicyRequest& request, const v1::PolicyStatus& present) {
+  int64_t held = 0;
+  for (const v1::RankPolicy& rank : present.ranks()) held = std::max(held, rank.adopted_version());
+  const int fields = v1::Policy::descriptor()->field_count();
+  if (held == 0 || present.proposed().version() >= held || request.update_mask().paths_size() >= fields) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("ranks have version ", held, " in force, which the store does not have (it was emptied), so what is to stay is ",
+                   "not known; name all ", fields, " fields: mode=, bucket=, wire=, reshard= and enforcement="));
+}
+
 absl::Status CheckRunning(const v1::PolicyStatus& present) {
   const v1::Job& job = present.job();
   if (job.state() == v1::STATE_RUNNING) return absl::OkStatus();
@@ -90,10 +101,12 @@ absl::StatusOr<Proposal> CheckProposal(const v1::SetPolicyRequest& request, cons
   absl::StatusOr<v1::Policy> merged = Merge(base, request.policy(), request.update_mask());
   if (!merged.ok()) return merged.status();
   if (absl::Status status = CheckRunning(present); !status.ok()) return status;
+  if (absl::Status status = CheckKnown(request, present); !status.ok()) return status;
   Proposal proposal;
   proposal.job = KeyOf(present.job());
   proposal.policy = *std::move(merged);
-  proposal.former = base;
+  // What ranks have in force, so that a field which nobody carries out is not handed on.
+  proposal.former = present.state() == v1::POLICY_STATE_ADOPTED ? base : present.proposed().former_policy();
   proposal.actor = Signed(request.actor(), caller);
   proposal.expected = present.proposed().version();
   if (request.expected_version() != 0 && request.expected_version() != proposal.expected) {

@@ -81,6 +81,10 @@ class Ladder:
     def _due(self, window: int) -> bool:
         return bool(self._rungs[self.at].above) and window == self._since + _WINDOWS - 1
 
+    def restart(self, window: int) -> None:
+        """It begins at this window."""
+        self._since = window
+
     def headroom_bytes(self, window: int) -> int:
         """What is free beyond the next rung's cost, for the ballot of `window`; UNKNOWN when nobody asks or nothing limits."""
         if not self._due(window):

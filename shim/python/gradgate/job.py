@@ -41,6 +41,7 @@ class Job:
     models: Sequence[torch.nn.Module] = ()
     windows_before = 0  # of the runs that this one goes on with
     left_alone: bool = False  # its wrappers do as the script has it, and are counted
+    uneven_seen: bool = False  # some window in which ranks differed in micro-steps, or skipped one: all ranks know
     enforcement_fixed: bool = False  # what drives the loop has been arranged for enforcing, or for not, at start
 
     def __init__(
@@ -269,6 +270,7 @@ class Job:
 
     def ended(self, verdict: Verdict) -> None:
         """The window has been published; the next has not begun."""
+        self.uneven_seen |= verdict.unequal or verdict.max_skipped > 0
         if self.prediction is not None and self.prediction.ended(verdict):
             self.ledger.predict(self.prediction.micro_steps)
 

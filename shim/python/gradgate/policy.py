@@ -7,6 +7,7 @@ next micro-step. An answer depends on nothing that ranks do not share, but for f
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from . import _abi, auto
@@ -28,8 +29,8 @@ def vet(job: Job, offered: _abi.Policy) -> int:
         return _abi.REJECTION_LEFT_ALONE
     mode = _MODE_NAMES.get(offered.mode, "")
     enforcing = offered.enforcement != _abi.ENFORCEMENT_AUDIT if offered.enforcement else job.started_enforcing
-    if job.variable and (mode == "every_micro_step" or not enforcing):
-        return _abi.REJECTION_FIXED  # ranks with fewer micro-steps would reduce less often
+    if (job.variable or job.uneven_seen) and (mode == "every_micro_step" or not enforcing):
+        return _abi.REJECTION_FIXED  # ranks with fewer micro-steps would reduce less often than the others, who wait for them
     if enforcing != job.started_enforcing and not (_can_enforce(job) if enforcing else not job.enforcement_fixed):
         return _abi.REJECTION_FIXED
     if mode == "window_replica" and not _has_effect(job, "mode", mode):
@@ -71,7 +72,11 @@ def take_up(job: Job, policy: _abi.Policy) -> None:
     """Does what it says from the next window on, on every rank alike."""
     options = job.options
     keep = options.keep_params if policy.reshard == _abi.RESHARD_AS_GIVEN else policy.reshard == _abi.RESHARD_WINDOW
-    if policy.mode in _AUTO and policy.reshard == _abi.RESHARD_AS_GIVEN:
+    if policy.mode == _abi.MODE_AUTO and options.mode != "auto":
+        climbing = auto.ladder(job.adapters, dataclasses.replace(options, mode="auto", keep_params=keep), [])
+        climbing.restart(job.ledger.window_index)
+        job.ladder = climbing
+    elif policy.mode in _AUTO and policy.reshard == _abi.RESHARD_AS_GIVEN:
         job.ladder = job.given_ladder
     else:
         mode = job.given_ladder.mode if policy.mode in _AUTO else _MODE_NAMES[policy.mode]

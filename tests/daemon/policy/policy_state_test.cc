@@ -64,7 +64,8 @@ TEST(Judge, Table) {
       {"RS", 4, v1::POLICY_STATE_REJECTED, "rejected by rank 0"},
       {"AARA", 4, v1::POLICY_STATE_REJECTED, "rejected by rank 2"},
       {"SSR!S", 4, v1::POLICY_STATE_STAGED, "every rank has it"},
-      {"A!A!", 2, v1::POLICY_STATE_PROPOSED, "no rank of the job runs"},
+      {"A!A!", 2, v1::POLICY_STATE_ADOPTED, "in force on all ranks from window 40 on"},
+      {"a!A!", 2, v1::POLICY_STATE_PROPOSED, "has not read it yet"},
       {"", 2, v1::POLICY_STATE_PROPOSED, "no rank of the job runs; 2 of 2 ranks are not seen"},
   };
   for (const Case& c : cases) {
@@ -83,6 +84,10 @@ TEST(Judge, WithoutAProposalThereIsNoState) {
   status.mutable_proposed()->Clear();
   Judge(&status);
   EXPECT_EQ(status.state(), v1::POLICY_STATE_UNSPECIFIED);
+  EXPECT_THAT(status.detail(), HasSubstr("version 6 in force, which the store does not have"));
+  status = Job("--", 2);
+  status.mutable_proposed()->Clear();
+  Judge(&status);
   EXPECT_THAT(status.detail(), HasSubstr("no policy was proposed"));
 }
 

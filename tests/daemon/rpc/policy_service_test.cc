@@ -244,10 +244,13 @@ TEST_F(PolicyServiceTest, AnEndedJobTakesNone) {
 TEST_F(PolicyServiceTest, AStoreThatWasEmptiedIsTold) {
   Start();
   Adopt(30, 7);
-  ExpectRefused(Change("job", v1::SYNC_MODE_AUTO), StatusCode::FAILED_PRECONDITION, "hold version 30");
+  ExpectRefused(Change("job", v1::SYNC_MODE_AUTO), StatusCode::FAILED_PRECONDITION, "name all 5 fields");
+  v1::SetPolicyRequest all = Change("job", v1::SYNC_MODE_AUTO);
+  for (const char* field : {"bucket_bytes", "wire_type", "reshard", "enforcement"}) all.mutable_update_mask()->add_paths(field);
+  ExpectRefused(all, StatusCode::FAILED_PRECONDITION, "hold version 30");
   first_.page().totals.policy_staged_version = 44;
   registry_.Tick();
-  ExpectRefused(Change("job", v1::SYNC_MODE_AUTO), StatusCode::FAILED_PRECONDITION, "hold version 44");
+  ExpectRefused(all, StatusCode::FAILED_PRECONDITION, "hold version 44");
   EXPECT_TRUE(store_.List("").empty());
 }
 
@@ -267,13 +270,13 @@ TEST_F(PolicyServiceTest, FieldsThatDoNotChangeStay) {
   EXPECT_EQ(response.status().proposed().policy().bucket_bytes(), 8192);
   EXPECT_EQ(response.status().proposed().policy().sync_mode(), v1::SYNC_MODE_WINDOW);
   EXPECT_EQ(response.status().proposed().former_policy().sync_mode(), v1::SYNC_MODE_UNSPECIFIED);
-  EXPECT_EQ(response.status().proposed().former_policy().bucket_bytes(), 8192);
+  EXPECT_EQ(response.status().proposed().former_policy().bucket_bytes(), 0) << "which no rank has in force yet";
   EXPECT_EQ(response.status().state(), v1::POLICY_STATE_PROPOSED);
 }
 
 TEST_F(PolicyServiceTest, AfterARejectionTheNextIsMadeFromWhatWasBefore) {
   Start();
-  SetVersion(Change("job", v1::SYNC_MODE_WINDOW));
+  Adopt(SetVersion(Change("job", v1::SYNC_MODE_WINDOW)), 7);
   const int64_t refused = SetVersion(Buckets("job", 8192));
   Reject(refused, PolicyRejection::kFixed);
   EXPECT_EQ(Get().state(), v1::POLICY_STATE_REJECTED);
@@ -575,7 +578,7 @@ v1::PolicyStatus Running() {
 TEST(CheckProposal, IsAboveWhatAnyRankHolds) {
   v1::PolicyStatus status = Running();
   status.mutable_proposed()->set_version(4);
-  status.add_ranks()->set_adopted_version(7);
+  status.add_ranks()->set_adopted_version(3);
   status.add_ranks()->set_staged_version(9);
   status.add_ranks()->set_rejected_version(99);
   const auto proposal = CheckProposal(Change("job", v1::SYNC_MODE_AUTO), status, "");

@@ -132,7 +132,7 @@ TEST_F(LedgerPolicyTest, EnforcementIsTakenUpByItselfAndGoesBack) {
     Window(rank, ledger);
     EXPECT_EQ(ledger.enforcement(), Enforcement::kAudit);
     EXPECT_EQ(ledger.mode_in_force(), SyncMode::kEveryMicroStep);
-    EXPECT_EQ(Count(ledger.page().totals.sync_mode), static_cast<uint64_t>(SyncMode::kEveryMicroStep));
+    EXPECT_EQ(Count(ledger.page().totals.sync_mode), page::PackMode(SyncMode::kEveryMicroStep, Enforcement::kAudit));
     ranks_->Offer(rank, Policy(6));
     Window(rank, ledger);
     EXPECT_EQ(LastRecord(ledger).intended_reductions, 1u);

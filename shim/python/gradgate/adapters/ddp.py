@@ -115,7 +115,7 @@ class Ddp(Adapter):
         return wanted != present
 
     def _set_bucket_bytes(self, size: int) -> None:
-        ddp_state.rebuild_reducer(self._ddp, size)
+        ddp_state.rebuild_reducer(self._ddp, size, self.parameters())
 
     def _register_hook(self, state: Wire) -> None:
         state.process_group = self._ddp.process_group

@@ -75,8 +75,21 @@ def fill_sparse(ddp: Any, parameters: list[torch.nn.Parameter]) -> None:
                 parameter.grad = torch.sparse_coo_tensor(rows, values, parameter.shape, is_coalesced=True, check_invariants=False)
 
 
-def rebuild_reducer(ddp: Any, size: int) -> None:
-    """A reducer with buckets of at most `size` bytes in place of the one that DDP was built with. All ranks alike, before a forward."""
+def rebuild_reducer(ddp: Any, size: int, members: list[torch.nn.Parameter]) -> None:
+    """A reducer with buckets of at most `size` bytes in place of the one that DDP was built with, for the same parameters, whichever of
+    them are frozen now. All ranks alike, before a forward."""
+    before = [(p, p.requires_grad) for p in ddp.module.parameters()]
+    reduced = {id(p) for p in members}
+    for parameter, _ in before:
+        parameter.requires_grad_(id(parameter) in reduced)
+    try:
+        _rebuild(ddp, size)
+    finally:
+        for parameter, trained in before:
+            parameter.requires_grad_(trained)
+
+
+def _rebuild(ddp: Any, size: int) -> None:
     hook, hooks = hook_name(ddp), list(ddp._comm_hooks)
     ddp.bucket_bytes_cap, ddp.bucket_bytes_cap_default = size, False
     if hasattr(ddp, "_bucket_config"):
