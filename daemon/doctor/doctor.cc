@@ -12,10 +12,10 @@ namespace doctor {
 namespace {
 
 using Rule = void (*)(const JobFacts&, Verdicts&);
-constexpr Rule kRules[] = {FindHang,      FindEndedRanks, FindUnreduced, FindFailedWindows, FindApart,
-                           FindDisagreed, FindDiffering,  FindPolicy,    FindRefusals,      FindWaste,
-                           FindOverrides, FindStragglers, FindSlowing,   FindLogging,       FindUnstepped,
-                           FindLate,      FindUnseen,     FindSilent,    FindStore,         FindMissed};
+constexpr Rule kRules[] = {FindStopped,   FindHang,       FindEndedRanks, FindWaiting, FindUnreduced, FindFailedWindows,
+                           FindApart,     FindDisagreed,  FindDiffering,  FindPolicy,  FindRefusals,  FindWaste,
+                           FindOverrides, FindStragglers, FindSlowing,    FindLogging, FindUnstepped, FindLate,
+                           FindUnseen,    FindSilent,     FindStore,      FindMissed};
 
 std::string StateLine(const JobFacts& facts) {
   RankSet running, finished;
@@ -33,15 +33,19 @@ std::string StateLine(const JobFacts& facts) {
 std::string IdleLine(const JobFacts& facts) {
   if (facts.running().empty()) return "";
   absl::Duration least = absl::InfiniteDuration();
-  bool inside = false;
+  bool inside = false, ends_seen = true;
+  RankSet waiting;
   for (const Rank& rank : facts.running()) {
     least = std::min(least, rank.idle());
     inside = inside || rank.inside_window();
+    ends_seen = ends_seen && rank.ends_seen();
+    if (rank.in_collective()) waiting.insert(rank.rank());
   }
   if (least < JobFacts::kLeastHang) return "";
-  return absl::StrCat("idle for ", Span(least),
-                      inside ? ", all ranks alike: computing" : ", between windows: evaluating or saving",
-                      "; no rank waits in a collective");
+  const std::string idle = absl::StrCat("idle for ", Span(least));
+  if (!waiting.empty()) return absl::StrCat(idle, ", which is not long here; in a collective: ", RankList(waiting));
+  return absl::StrCat(idle, inside ? ", all ranks inside a window" : ", all ranks between windows",
+                      ends_seen ? "; no collective is in flight" : "; whether one waits in a collective cannot be seen here");
 }
 
 std::string ReductionLine(const JobFacts& facts) {
@@ -111,7 +115,11 @@ std::vector<v1::Verdict> Diagnose(const Evidence& evidence) {
   for (const doctor::Rule rule : doctor::kRules) rule(facts, verdicts);
   std::stable_sort(verdicts.begin(), verdicts.end(),
                    [](const v1::Verdict& a, const v1::Verdict& b) { return a.severity() > b.severity(); });
-  if (verdicts.empty() || verdicts.front().severity() <= v1::SEVERITY_NOTICE) verdicts.push_back(doctor::Healthy(facts));
+  if (verdicts.empty() || verdicts.front().severity() <= v1::SEVERITY_NOTICE) {
+    const bool waits = std::any_of(verdicts.begin(), verdicts.end(),
+                                   [](const v1::Verdict& verdict) { return verdict.kind() == v1::VERDICT_KIND_WAITING; });
+    if (!waits) verdicts.push_back(doctor::Healthy(facts));
+  }
   return verdicts;
 }
 

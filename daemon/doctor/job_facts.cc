@@ -30,6 +30,12 @@ bool Rank::stopped() const {
   return state == "T" || state == "t" || state == "Z";
 }
 
+bool Rank::ends_seen() const {
+  int64_t unknown = 0;
+  for (const v1::CollectiveStats& cell : told->stats().collectives()) unknown += cell.unknown_count() > 0 ? 1 : 0;
+  return unknown == 0;
+}
+
 JobFacts::JobFacts(const Evidence& evidence) : evidence_(evidence) {
   TakeRanks();
   ShareWindows();

@@ -14,22 +14,6 @@ constexpr int kLastWindows = 3;
 // Ranks that ended within this of the first one may have ended for the same reason.
 constexpr absl::Duration kTogether = absl::Seconds(1);
 
-RankSet Numbers(const std::vector<Rank>& ranks) {
-  RankSet numbers;
-  for (const Rank& rank : ranks) numbers.insert(rank.rank());
-  return numbers;
-}
-
-// "rank 1 on host-b, pid 4711 there"
-std::string Who(const Rank& rank) {
-  std::string text = absl::StrCat("rank ", rank.rank());
-  const std::string& host = rank.told->stats().host_name();
-  if (!host.empty()) absl::StrAppend(&text, " on ", Shown(host));
-  if (!rank.node_name.empty() && rank.node_name != host) absl::StrAppend(&text, " (node ", Shown(rank.node_name), ")");
-  if (rank.told->stats().process_id() > 0) absl::StrAppend(&text, ", pid ", rank.told->stats().process_id());
-  return text;
-}
-
 // "in window 7, micro-step 3 of 4, 1 gradient collective issued"
 std::string Place(const Rank& rank) {
   const v1::RankProgress& progress = rank.told->progress();
@@ -57,13 +41,6 @@ const char* Process(const Rank& rank) {
 std::string StateLine(const Rank& rank) {
   if (rank.state() == v1::STATE_FINISHED) return absl::StrCat(Who(rank), ": finished, before window ", rank.window_index());
   return absl::StrCat(Who(rank), ": ", Place(rank), "; last seen to move ", Span(rank.idle()), " ago", Process(rank));
-}
-
-void AddRankLines(const std::vector<Rank>& ranks, v1::Verdict& verdict) {
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (i == kMaxRankLines) return verdict.add_evidence(absl::StrCat("and ", ranks.size() - i, " more ranks"));
-    verdict.add_evidence(StateLine(ranks[i]));
-  }
 }
 
 // Who waits, for whom, and where the front is.
@@ -192,6 +169,28 @@ bool EndedBefore(const Rank& a, const Rank& b) {
 
 }  // namespace
 
+RankSet Numbers(const std::vector<Rank>& ranks) {
+  RankSet numbers;
+  for (const Rank& rank : ranks) numbers.insert(rank.rank());
+  return numbers;
+}
+
+std::string Who(const Rank& rank) {
+  std::string text = absl::StrCat("rank ", rank.rank());
+  const std::string& host = rank.told->stats().host_name();
+  if (!host.empty()) absl::StrAppend(&text, " on ", Shown(host));
+  if (!rank.node_name.empty() && rank.node_name != host) absl::StrAppend(&text, " (node ", Shown(rank.node_name), ")");
+  if (rank.told->stats().process_id() > 0) absl::StrAppend(&text, ", pid ", rank.told->stats().process_id());
+  return text;
+}
+
+void AddRankLines(const std::vector<Rank>& ranks, v1::Verdict& verdict) {
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (i == kMaxRankLines) return verdict.add_evidence(absl::StrCat("and ", ranks.size() - i, " more ranks"));
+    verdict.add_evidence(StateLine(ranks[i]));
+  }
+}
+
 Position PositionOf(const Rank& rank) {
   const v1::RankProgress& progress = rank.told->progress();
   if (!progress.counts_exact()) return {rank.window_index(), 0, 0};
@@ -215,6 +214,11 @@ void FindHang(const JobFacts& facts, Verdicts& out) {
   for (const Rank& rank : facts.ranks()) {
     if (rank.ended_badly()) return;
   }
+  // Who is stopped is told of by FindStopped, with those that wait for it.
+  const RankSet stopped = Numbers(StoppedRanks(facts));
+  const auto told = [&](const Rank& rank) { return stopped.count(rank.rank()) > 0; };
+  if (std::all_of(wait.waiting.begin(), wait.waiting.end(), told)) return;
+  if (!stopped.empty() && std::all_of(wait.missing.begin(), wait.missing.end(), told)) return;
   v1::Verdict verdict = MakeVerdict(v1::VERDICT_KIND_HUNG, v1::SEVERITY_CRITICAL, Headline(facts, wait), Numbers(wait.missing));
   SetWindows(wait.front.window_index, wait.front.window_index, verdict);
   *verdict.mutable_lasting() = ToMessage(wait.lasting);

@@ -68,7 +68,7 @@ TEST_P(EachFault, GivesItsVerdictAndNoOther) {
   EXPECT_THAT(Text(first), HasSubstr(c.says));
   EXPECT_FALSE(first.evidence().empty());
   EXPECT_FALSE(first.advice().empty());
-  if (c.severity > v1::SEVERITY_NOTICE) {
+  if (c.severity > v1::SEVERITY_NOTICE || c.kind == v1::VERDICT_KIND_WAITING) {
     EXPECT_THAT(Kinds(verdicts), ElementsAre(c.kind));
   } else {
     EXPECT_THAT(Kinds(verdicts), ElementsAre(c.kind, v1::VERDICT_KIND_HEALTHY));
@@ -79,6 +79,16 @@ TEST_P(EachFault, GivesItsVerdictAndNoOther) {
 void OthersWait(Evidence& e, absl::Duration idle) {
   Wait(RankOf(e, 0), idle);
   Wait(RankOf(e, 2), idle - kMs(3));
+}
+
+// Rank 0 does something between windows; the others are in an all-reduce of the script.
+void Evaluate(Evidence& e, absl::Duration idle) {
+  for (int rank : {0, 1, 2}) Stand(RankOf(e, rank), idle, 0);
+  for (int rank : {1, 2}) {
+    RankOf(e, rank).mutable_progress()->set_in_flight_count(1);
+    RankOf(e, rank).mutable_progress()->set_other_issued_count(1);
+    RankOf(e, rank).mutable_stats()->mutable_collectives(0)->set_other_issued_count(1);
+  }
 }
 
 const Case kStandstills[] = {
@@ -121,8 +131,80 @@ const Case kStandstills[] = {
      {},
      "a collective that every rank has issued",
      [](Evidence& e) { OthersWait(e, kS(16)), Wait(RankOf(e, 1), kS(16)); }},
-    {"HungForOneThatIsStoppedThoughItHadArrived",
-     v1::VERDICT_KIND_HUNG,
+    {"StoppedInTheFirstWindow",
+     v1::VERDICT_KIND_STOPPED,
+     v1::SEVERITY_CRITICAL,
+     {1},
+     "rank 1 is stopped by a signal, and last moved 20 s ago",
+     [](Evidence& e) { Stand(RankOf(e, 1), kS(20), 1), Wait(RankOf(e, 0), kS(20)), RankOf(e, 1).set_process_state("T"); },
+     {.windows = 0}},
+    {"StoppedJustNow",
+     v1::VERDICT_KIND_STOPPED,
+     v1::SEVERITY_CRITICAL,
+     {1},
+     "let rank 1 go on on host-a: kill -CONT 4001",
+     [](Evidence& e) { RankOf(e, 1).set_process_state("T"); }},
+    {"StoppedAlone",
+     v1::VERDICT_KIND_STOPPED,
+     v1::SEVERITY_CRITICAL,
+     {0},
+     "kill -CONT 4000",
+     [](Evidence& e) { RankOf(e, 0).set_process_state("T"); },
+     {.ranks = 1}},
+    {"HeldByADebugger",
+     v1::VERDICT_KIND_STOPPED,
+     v1::SEVERITY_WARNING,
+     {1},
+     "stopped by a debugger",
+     [](Evidence& e) { Stand(RankOf(e, 1), kS(6), 1), RankOf(e, 1).set_process_state("t"); }},
+    {"StoppedWhileTheOthersWait",
+     v1::VERDICT_KIND_STOPPED,
+     v1::SEVERITY_CRITICAL,
+     {1},
+     "ranks 0, 2 wait in a collective, for 16 s so far",
+     [](Evidence& e) { OthersWait(e, kS(16)), Stand(RankOf(e, 1), kS(17), 3), RankOf(e, 1).set_process_state("T"); }},
+    {"WaitingInTheFirstWindow",
+     v1::VERDICT_KIND_WAITING,
+     v1::SEVERITY_NOTICE,
+     {1, 2},
+     "not judged yet: rank 0 waits 20 s in a gradient reduction that ranks 1, 2 have not issued",
+     [](Evidence& e) {
+       for (int rank : {1, 2}) Stand(RankOf(e, rank), kS(20), 1);
+       Wait(RankOf(e, 0), kS(20));
+     },
+     {.windows = 0}},
+    {"StandingApartInTheFirstWindow",
+     v1::VERDICT_KIND_WAITING,
+     v1::SEVERITY_NOTICE,
+     {},
+     "no rank has moved for 20 s, and they stand at different micro-steps",
+     [](Evidence& e) {
+       for (int rank : {0, 1, 2}) Stand(RankOf(e, rank), kS(20), rank == 1 ? 1 : 2);
+     },
+     {.windows = 0}},
+    {"AllStandAndOneHasBegunTheNextWindow",
+     v1::VERDICT_KIND_WAITING,
+     v1::SEVERITY_NOTICE,
+     {},
+     "not judged",
+     [](Evidence& e) {
+       for (int rank : {0, 1}) Stand(RankOf(e, rank), kS(600), 0);
+       Stand(RankOf(e, 2), kS(600), 1), RankOf(e, 2).mutable_stats()->set_window_index(41);
+     }},
+    {"WaitingBetweenWindows",
+     v1::VERDICT_KIND_WAITING,
+     v1::SEVERITY_WARNING,
+     {0},
+     "ranks 1, 2 wait 10 min 00 s in an all_reduce that rank 0 has not issued",
+     [](Evidence& e) { Evaluate(e, kS(600)); }},
+    {"WaitingBetweenWindowsWhereWaitsAreLong",
+     v1::VERDICT_KIND_WAITING,
+     v1::SEVERITY_NOTICE,
+     {0},
+     "not judged yet: ranks 1, 2 wait 1 min 30 s",
+     [](Evidence& e) { *RankOf(e, 1).mutable_wait_p99() = Message(kS(20)), Evaluate(e, kS(90)); }},
+    {"StoppedThoughItHadArrived",
+     v1::VERDICT_KIND_STOPPED,
      v1::SEVERITY_CRITICAL,
      {1},
      "stopped by a signal",
@@ -564,18 +646,10 @@ const HealthyCase kHealthy[] = {
        *RankOf(e, 1).mutable_wait_p99() = Message(kS(20));
        Wait(RankOf(e, 0), kS(95)), Wait(RankOf(e, 2), kS(95)), Stand(RankOf(e, 1), kS(95), 3);
      }},
-    {"CompilingInTheFirstWindow",
-     [](Evidence& e) { All(e, [](auto& rank) { Stand(rank, kS(240), 1); }), Wait(RankOf(e, 0), kS(230)); },
-     {.windows = 0}},
+    {"CompilingInTheFirstWindow", [](Evidence& e) { All(e, [](auto& rank) { Stand(rank, kS(240), 1); }); }, {.windows = 0}},
     {"EvaluatingBetweenWindows", [](Evidence& e) { All(e, [](auto& rank) { Stand(rank, kS(600), 0); }); }},
-    {"SavingWhileTheOthersAreInABarrier",
-     [](Evidence& e) {
-       All(e, [](auto& rank) { Stand(rank, kS(600), 0); });
-       for (int rank : {1, 2}) {
-         RankOf(e, rank).mutable_progress()->set_in_flight_count(1);
-         RankOf(e, rank).mutable_progress()->set_other_issued_count(1);
-       }
-     }},
+    {"SavingForAShortTimeWhileTheOthersWait", [](Evidence& e) { Evaluate(e, kS(14)); }},
+    {"ATraceThatTakesAMoment", [](Evidence& e) { RankOf(e, 1).set_process_state("t"); }},
     {"AllComputingForLong", [](Evidence& e) { All(e, [](auto& rank) { Stand(rank, kS(600), 2); }); }},
     {"AuditThatReducesOnce", [](Evidence& e) { All(e, [](auto& rank) { rank.set_enforcement(v1::ENFORCEMENT_AUDIT); }); }},
     {"VariableWindowsThatDifferNowAndThen",
@@ -639,10 +713,10 @@ const HealthyCase kHealthy[] = {
          window.set_unstepped(true), window.set_reduction_issued_count(0), window.set_last_reduction_at(0);
        });
      }},
-    {"AllStandAndOneHasBegunTheNextWindow",
+    {"StandingApartForLessThanAWindowTakes",
      [](Evidence& e) {
-       All(e, [](auto& rank) { Stand(rank, kS(600), 0); });
-       Stand(RankOf(e, 2), kS(600), 1), RankOf(e, 2).mutable_stats()->set_window_index(41);
+       for (int rank : {0, 1, 2}) Stand(RankOf(e, rank), kS(40), rank == 1 ? 1 : 2);
+       *WindowOf(e, 0).mutable_window_duration() = Message(kS(60));
      }},
     {"RanksThatGather",
      [](Evidence& e) {
@@ -671,7 +745,17 @@ TEST(Doctor, TellsASlowedLinkOnceAndBlamesNobody) {
 TEST(Doctor, SaysSinceWhenAJobIsIdle) {
   Evidence evidence = HealthyJob();
   All(evidence, [](auto& rank) { Stand(rank, kS(150), 0); });
-  EXPECT_THAT(Text(Diagnose(evidence)[0]), HasSubstr("idle for 2 min 30 s, between windows"));
+  EXPECT_THAT(Text(Diagnose(evidence)[0]), HasSubstr("idle for 2 min 30 s, all ranks between windows"));
+}
+
+TEST(Doctor, NeverSaysThatNobodyWaitsWhereSomebodyMay) {
+  Evidence waits = HealthyJob();
+  *RankOf(waits, 1).mutable_wait_p99() = Message(kS(20));
+  Wait(RankOf(waits, 0), kS(95)), Wait(RankOf(waits, 2), kS(95)), Stand(RankOf(waits, 1), kS(95), 3);
+  EXPECT_THAT(Text(Diagnose(waits)[0]), HasSubstr("in a collective: ranks 0, 2"));
+  Evidence unseen = HealthyJob();
+  All(unseen, [](auto& rank) { Stand(rank, kS(150), 2), rank.mutable_stats()->mutable_collectives(0)->set_unknown_count(9); });
+  EXPECT_THAT(Text(Diagnose(unseen)[0]), HasSubstr("cannot be seen here"));
 }
 
 TEST(Doctor, TellsAHangInAFirstWindowAfterFiveMinutes) {
