@@ -52,16 +52,23 @@ std::string ReductionLine(const JobFacts& facts) {
   int64_t issued = 0, intended = 0, windows = 0, closed = 0;
   for (const Rank& rank : facts.judged()) {
     closed = std::max(closed, rank.window_index());
-    for (const v1::WindowEvidence& window : rank.told->windows()) {
+    for (int i = rank.first_in_force(); i < rank.told->windows_size(); ++i) {
+      const v1::RankWindow& window = rank.told->windows(i).window();
       ++windows;
-      issued += window.window().reduction_issued_count();
-      intended += window.window().reduction_intended_count();
+      issued += window.reduction_issued_count();
+      intended += window.reduction_intended_count();
     }
   }
   if (windows == 0) return "no window closed yet";
   const auto per_window = [&](int64_t count) { return Number(static_cast<double>(count) / static_cast<double>(windows)); };
-  return absl::StrCat("reductions per window: ", per_window(issued), " issued, ", per_window(intended), " intended; ",
-                      Count(closed, "window"), " closed, the last ", facts.judged().front().told->windows_size(), " looked at");
+  std::string text = absl::StrCat("reductions per window: ", per_window(issued), " issued, ", per_window(intended),
+                                  " intended; ", Count(closed, "window"), " closed, the last ");
+  const Rank& one = facts.judged().front();
+  const int first = one.first_in_force();
+  absl::StrAppend(&text, one.told->windows_size() - first, " looked at");
+  if (first == 0) return text;
+  const v1::WindowEvidence& adopted = one.told->windows(first);
+  return absl::StrCat(text, ", under policy ", adopted.window().policy_version(), " since window ", adopted.window_index());
 }
 
 std::string WaitLine(const JobFacts& facts) {

@@ -31,9 +31,17 @@ bool Rank::stopped() const {
 }
 
 bool Rank::ends_seen() const {
-  int64_t unknown = 0;
-  for (const v1::CollectiveStats& cell : told->stats().collectives()) unknown += cell.unknown_count() > 0 ? 1 : 0;
-  return unknown == 0;
+  const auto& cells = told->stats().collectives();
+  return std::none_of(cells.begin(), cells.end(), [](const v1::CollectiveStats& cell) { return cell.unknown_count() > 0; });
+}
+
+int Rank::first_in_force() const {
+  const auto& windows = told->windows();
+  int first = windows.size();
+  while (first > 0 && windows[first - 1].window().policy_version() == windows[windows.size() - 1].window().policy_version()) {
+    --first;
+  }
+  return first;
 }
 
 JobFacts::JobFacts(const Evidence& evidence) : evidence_(evidence) {

@@ -45,7 +45,9 @@ struct Rank {
   bool inside_window() const;
   // Its kernel says that it does not run: stopped by a signal or a debugger, or dead.
   bool stopped() const;
-  // Ends of its gradient collectives are seen, so times of them are known.
+  // Where its windows() begin that are under one policy with the last; those before say nothing of how it is now.
+  int first_in_force() const;
+  // No collective of its ended, or will end, unseen.
   bool ends_seen() const;
   // In a collective whose end would be seen.
   bool in_collective() const { return told->progress().in_flight_count() > 0; }

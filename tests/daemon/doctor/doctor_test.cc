@@ -273,6 +273,14 @@ void MakeWasteful(v1::WindowEvidence& window) {
   window.mutable_window()->set_mismatched(true);
 }
 
+// The last `windows` are under policy 9.
+void Adopt(Evidence& e, int windows) {
+  for (int rank : {0, 1, 2}) {
+    for (int at = 0; at < windows; ++at) WindowOf(e, rank, at).mutable_window()->set_policy_version(9);
+    RankOf(e, rank).mutable_stats()->set_policy_version(9);
+  }
+}
+
 const Case kReductions[] = {
     {"Wasted",
      v1::VERDICT_KIND_WASTED_REDUCTIONS,
@@ -284,9 +292,10 @@ const Case kReductions[] = {
      v1::VERDICT_KIND_WASTED_REDUCTIONS,
      v1::SEVERITY_WARNING,
      {0, 1, 2},
-     "GRADGATE=enforce",
+     "gradgatectl policy set job-a enforcement=enforce mode=window",
      [](Evidence& e) {
        EachWindow(e, -1, MakeWasteful);
+       e.nodes[0].mutable_job()->set_job_name("job-a");
        for (int rank : {0, 1, 2}) RankOf(e, rank).set_enforcement(v1::ENFORCEMENT_AUDIT);
      }},
     {"WastedCosts",
@@ -295,6 +304,31 @@ const Case kReductions[] = {
      {1},
      "costs 750 kB per optimizer step and rank, and 7.5 ms",
      [](Evidence& e) { EachWindow(e, 1, MakeWasteful); }},
+    {"WastedWhereEndsAreNotSeen",
+     v1::VERDICT_KIND_WASTED_REDUCTIONS,
+     v1::SEVERITY_WARNING,
+     {1},
+     "costs 750 kB per optimizer step and rank; the time is not known here",
+     [](Evidence& e) {
+       EachWindow(e, 1, MakeWasteful);
+       RankOf(e, 1).mutable_stats()->mutable_collectives(0)->set_unknown_count(9);
+     }},
+    {"WastedUnderThePolicyInForce",
+     v1::VERDICT_KIND_WASTED_REDUCTIONS,
+     v1::SEVERITY_WARNING,
+     {0, 1, 2},
+     "9 of the last 9 windows of single ranks, windows 37 to 39",
+     [](Evidence& e) { EachWindow(e, -1, MakeWasteful), Adopt(e, 3); }},
+    {"NotReducedBeforeThePolicyInForce",
+     v1::VERDICT_KIND_NOT_REDUCED,
+     v1::SEVERITY_CRITICAL,
+     {2},
+     "window 36",
+     [](Evidence& e) {
+       v1::RankWindow& window = *WindowOf(e, 2, 3).mutable_window();
+       window.set_reduction_issued_count(0), window.set_last_reduction_at(0), window.set_mismatched(true);
+       Adopt(e, 3);
+     }},
     {"WastedByOperation",
      v1::VERDICT_KIND_WASTED_REDUCTIONS,
      v1::SEVERITY_WARNING,
@@ -664,6 +698,17 @@ const HealthyCase kHealthy[] = {
              window.set_late(true);
        });
      }},
+    {"WastefulAndUnsteppedUntilAPolicyWasAdopted",
+     [](Evidence& e) {
+       EachWindow(e, -1, MakeWasteful), Adopt(e, 3);
+       EachWindow(e, -1, [](auto& window) { window.mutable_window()->set_unstepped(true); });
+       for (int rank : {0, 1, 2}) {
+         for (int at = 0; at < 3; ++at) {
+           v1::RankWindow& window = *WindowOf(e, rank, at).mutable_window();
+           window.set_mismatched(false), window.set_reduction_issued_count(1), window.set_unstepped(false);
+         }
+       }
+     }},
     {"OneThatScalersSkipped",
      [](Evidence& e) { All(e, [](auto& rank) { rank.mutable_windows(3)->mutable_window()->set_unstepped(true); }); }},
     {"DeclaredExtra",
@@ -746,6 +791,12 @@ TEST(Doctor, SaysSinceWhenAJobIsIdle) {
   Evidence evidence = HealthyJob();
   All(evidence, [](auto& rank) { Stand(rank, kS(150), 0); });
   EXPECT_THAT(Text(Diagnose(evidence)[0]), HasSubstr("idle for 2 min 30 s, all ranks between windows"));
+}
+
+TEST(Doctor, SaysSinceWhenAPolicyIsInForce) {
+  Evidence evidence = HealthyJob();
+  Adopt(evidence, 3);
+  EXPECT_THAT(Text(Diagnose(evidence)[0]), HasSubstr("the last 3 looked at, under policy 9 since window 37"));
 }
 
 TEST(Doctor, NeverSaysThatNobodyWaitsWhereSomebodyMay) {
