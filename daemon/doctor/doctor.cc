@@ -92,6 +92,7 @@ std::string WaitLine(const JobFacts& facts) {
 
 v1::Verdict Healthy(const JobFacts& facts) {
   const char* headline = "nothing is wrong";
+  if (static_cast<int64_t>(facts.ranks().size()) < facts.world_size()) headline = "nothing is wrong with the ranks seen";
   if (facts.running().empty()) headline = "ended, and nothing was wrong";
   v1::Verdict verdict = MakeVerdict(v1::VERDICT_KIND_HEALTHY, v1::SEVERITY_OK, headline);
   for (std::string line : {StateLine(facts), ReductionLine(facts), WaitLine(facts), IdleLine(facts)}) {

@@ -83,6 +83,10 @@ void JobFacts::ShareWindows() {
   }
 }
 
+bool JobFacts::any_ended_badly() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.ended_badly(); });
+}
+
 absl::Duration JobFacts::hang_threshold() const { return starting() ? kStartingHang : std::max(kLeastHang, 5 * wait_p99_); }
 
 absl::Duration Median(std::vector<absl::Duration> values) {

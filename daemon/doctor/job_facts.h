@@ -81,6 +81,9 @@ class JobFacts {
   // From here on waiting is a hang.
   absl::Duration hang_threshold() const;
 
+  // Some rank ended badly: windows that fail and calls that are refused after it are part of that.
+  bool any_ended_badly() const;
+
   // Oldest first.
   const std::vector<SharedWindow>& shared_windows() const { return shared_windows_; }
 

@@ -186,8 +186,10 @@ void FindUnreduced(const JobFacts& facts, Verdicts& out) {
 }
 
 void FindFailedWindows(const JobFacts& facts, Verdicts& out) {
-  const Found found = Look(facts, Windows::kAll, [](const Rank& rank, const v1::RankWindow& window) {
-    return window.failed() && !rank.ended_badly();
+  const bool ended_badly = facts.any_ended_badly();
+  const Found found = Look(facts, Windows::kAll, [&](const Rank& rank, const v1::RankWindow& window) {
+    const bool aftermath = ended_badly && &window == &rank.told->windows(rank.told->windows_size() - 1).window();
+    return window.failed() && !rank.ended_badly() && !aftermath;
   });
   if (found.none()) return;
   v1::Verdict verdict = VerdictOf(found, v1::VERDICT_KIND_WINDOW_FAILED, v1::SEVERITY_CRITICAL,
@@ -275,7 +277,7 @@ void FindOverrides(const JobFacts& facts, Verdicts& out) {
 void FindRefusals(const JobFacts& facts, Verdicts& out) {
   RankSet ranks;
   const auto counts = CountsByRank(
-      facts, [](const Rank& rank) { return rank.ended_badly() ? 0 : rank.told->stats().totals().refused_count(); });
+      facts, [&](const Rank& rank) { return facts.any_ended_badly() ? 0 : rank.told->stats().totals().refused_count(); });
   if (counts.empty()) return;
   const std::string most = SumText(counts, &ranks);
   v1::Verdict verdict = MakeVerdict(v1::VERDICT_KIND_STEP_REFUSED, v1::SEVERITY_WARNING,

@@ -249,6 +249,45 @@ const Case kStandstills[] = {
          WindowOf(e, rank).mutable_window()->set_failed(true);
        }
      }},
+    {"LostAndTheLauncherKilledTheOthers",
+     v1::VERDICT_KIND_RANK_LOST,
+     v1::SEVERITY_CRITICAL,
+     {1},
+     "ends on its node: first rank 1, rank 2 80 ms after it, rank 0 90 ms after it",
+     [](Evidence& e) {
+       End(RankOf(e, 1), v1::STATE_LOST, kS(12));
+       End(RankOf(e, 2), v1::STATE_LOST, kMs(11'920)), End(RankOf(e, 0), v1::STATE_LOST, kMs(11'910));
+     }},
+    {"LostAndTheHostIsNamed",
+     v1::VERDICT_KIND_RANK_LOST,
+     v1::SEVERITY_CRITICAL,
+     {1},
+     "on host-a look for what killed rank 1",
+     [](Evidence& e) { End(RankOf(e, 1), v1::STATE_LOST, kS(12)); }},
+    {"LostTogetherOnTwoNodes",
+     v1::VERDICT_KIND_RANK_LOST,
+     v1::SEVERITY_CRITICAL,
+     {1, 2},
+     "ranks 1, 2 ended without a goodbye",
+     [](Evidence& e) {
+       End(RankOf(e, 1), v1::STATE_LOST, kS(12)), End(RankOf(e, 2), v1::STATE_LOST, kMs(11'500));
+       v1::NodeEvidence other;
+       other.set_node_name("b");
+       *other.add_ranks() = RankOf(e, 2);
+       e.nodes[0].mutable_ranks()->DeleteSubrange(2, 1);
+       e.nodes.push_back(other);
+     }},
+    {"LostAndTheOthersSawItAndGoOn",
+     v1::VERDICT_KIND_RANK_LOST,
+     v1::SEVERITY_CRITICAL,
+     {1},
+     "ended without a goodbye",
+     [](Evidence& e) {
+       End(RankOf(e, 1), v1::STATE_LOST, kS(12));
+       WindowOf(e, 0).mutable_window()->set_failed(true), End(RankOf(e, 0), v1::STATE_FINISHED, kS(11));
+       WindowOf(e, 2).mutable_window()->set_failed(true);
+       RankOf(e, 2).mutable_stats()->mutable_totals()->set_refused_count(1);
+     }},
     {"FailedAndTheLauncherKilledTheOthers",
      v1::VERDICT_KIND_RANK_FAILED,
      v1::SEVERITY_CRITICAL,
@@ -609,6 +648,16 @@ const Case kSights[] = {
        e.other_nodes_asked = true;
        e.nodes[0].mutable_ranks()->DeleteSubrange(1, 1);
      }},
+    {"UnseenOfAYoungJobWhoseWindowsClose",
+     v1::VERDICT_KIND_RANKS_UNSEEN,
+     v1::SEVERITY_WARNING,
+     {1},
+     "the others live: they voted in the ballot of window 39",
+     [](Evidence& e) {
+       e.other_nodes_asked = true;
+       for (int rank : {0, 2}) *RankOf(e, rank).mutable_age() = Message(kS(3));
+       e.nodes[0].mutable_ranks()->DeleteSubrange(1, 1);
+     }},
     {"NodeSilent",
      v1::VERDICT_KIND_NODE_SILENT,
      v1::SEVERITY_WARNING,
@@ -624,6 +673,16 @@ const Case kSights[] = {
      {},
      "etcd://a:1",
      [](Evidence& e) { e.nodes[0].set_store_error("etcd://a:1: refused"); }},
+    {"StoreUnreachableSinceAWholeSecond",
+     v1::VERDICT_KIND_STORE_UNREACHABLE,
+     v1::SEVERITY_WARNING,
+     {},
+     "(since 2026-11-30T19:01:02Z; what was known then is still used)",
+     [](Evidence& e) {
+       e.nodes[0].set_store_error(
+           "etcd://etcd.example:2379: no answer within 3 s: failed to connect to all addresses "
+           "(since 2026-11-30T19:01:02Z; what was known then is still used)");
+     }},
     {"EventsMissed",
      v1::VERDICT_KIND_RECORDS_MISSED,
      v1::SEVERITY_NOTICE,
@@ -661,6 +720,14 @@ void All(Evidence& e, const std::function<void(v1::RankEvidence&)>& change) {
   for (v1::NodeEvidence& node : e.nodes) {
     for (v1::RankEvidence& rank : *node.mutable_ranks()) change(rank);
   }
+}
+
+// Windows of 10 ms, whose gradients took 1 ms and take `gradient` now.
+void MakeShort(Evidence& e, absl::Duration gradient) {
+  EachWindow(e, -1, [&](auto& window) {
+    *window.mutable_window_duration() = Message(kMs(10)), *window.mutable_gradient_duration() = Message(gradient);
+  });
+  All(e, [](auto& rank) { *rank.mutable_early_gradient_duration() = Message(kMs(1)); });
 }
 
 const HealthyCase kHealthy[] = {
@@ -731,6 +798,23 @@ const HealthyCase kHealthy[] = {
      [](Evidence& e) {
        for (int at = 0; at < 8; ++at) *WindowOf(e, at % 2, at).mutable_ballot_duration() = Message(kMs(60));
      }},
+    {"SlowCollectivesInABitMoreThanHalfOfShortWindows",
+     [](Evidence& e) {
+       MakeShort(e, kMs(1));
+       for (int at = 0; at < 11; ++at) {
+         for (int rank : {0, 1, 2}) *WindowOf(e, rank, at).mutable_gradient_duration() = Message(kMs(45));
+       }
+     }},
+    {"SlowedByLittleThanksToShortWindows", [](Evidence& e) { MakeShort(e, kMs(13)); }},
+    {"EndsALittleLaterOnOneRank",
+     [](Evidence& e) {
+       for (int rank : {0, 2}) {
+         EachWindow(e, rank, [](auto& window) {
+           *window.mutable_ballot_duration() = Message(kMs(18));
+           *window.mutable_window()->mutable_exposed_duration() = Message(kMs(30));
+         });
+       }
+     }},
     {"OneRankThatIsEarly",
      [](Evidence& e) {
        EachWindow(e, 0, [](auto& w) {
@@ -767,7 +851,8 @@ const HealthyCase kHealthy[] = {
      [](Evidence& e) {
        All(e, [](auto& rank) { *rank.mutable_age() = Message(kS(3)); });
        e.nodes[0].mutable_ranks()->DeleteSubrange(1, 1);
-     }},
+     },
+     {.windows = 0}},
     {"AWindowApartWhileItCloses", [](Evidence& e) { RankOf(e, 2).mutable_stats()->set_window_index(41); }},
     {"NothingAtAll",
      [](Evidence& e) {
