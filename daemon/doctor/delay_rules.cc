@@ -28,6 +28,9 @@ struct Bar {
 constexpr Bar kAlone = {0.10, 0.7};
 constexpr Bar kShownTwice = {0.05, 0.6};
 constexpr double kSlowedBy = 3;
+// A link is told of as slow only where it takes a large part of most windows: schedulers of busy machines do the rest.
+constexpr Bar kSlowLink = {0.20, 2.0 / 3};
+constexpr absl::Duration kLeastLinkDelay = absl::Milliseconds(20);
 constexpr char kLinkAdvice[] =
     "look at the links between the nodes: errors, another job on them, a port that fell back to a lower speed";
 
@@ -269,6 +272,17 @@ v1::Verdict LateRank(const JobFacts& facts, size_t at, const char* signal, const
   return verdict;
 }
 
+absl::Duration LeastLinkDelay(absl::Duration window) { return std::max(kLeastLinkDelay, window * kSlowLink.share); }
+
+bool InMostWindows(size_t often, size_t windows) {
+  return static_cast<double>(often) >= kSlowLink.often * static_cast<double>(windows);
+}
+
+bool LinkIsSlow(const JobFacts& facts, const Signal& signal, size_t rank, absl::Duration window) {
+  const Delay delay = DelaysBy(facts, signal, LeastLinkDelay(window))[rank];
+  return InMostWindows(delay.often, delay.windows);
+}
+
 }  // namespace
 
 void FindStragglers(const JobFacts& facts, Verdicts& out) {
@@ -286,6 +300,7 @@ void FindStragglers(const JobFacts& facts, Verdicts& out) {
       v1::Verdict verdict = LateRank(facts, i, signal.name, delays[i], window);
       const bool shown_twice =
           verdict.cause() != v1::DELAY_CAUSE_UNSPECIFIED && verdict.cause() != v1::DELAY_CAUSE_COMMUNICATION;
+      if (verdict.kind() == v1::VERDICT_KIND_SLOW_COMMUNICATION && !LinkIsSlow(facts, signal, i, window)) continue;
       if (passes(delays[i], kAlone) || shown_twice) out.push_back(std::move(verdict));
     }
     return;  // the best signal that there is
@@ -310,9 +325,12 @@ void FindSlowing(const JobFacts& facts, Verdicts& out) {
     if (of_window > absl::ZeroDuration()) least.push_back(of_window);
   }
   if (least.size() < kLeastWindows) return;
-  const absl::Duration now = Median(std::move(least));
   const absl::Duration window = TypicalWindow(facts);
-  if (now < early * kSlowedBy || now - early < std::max(absl::Milliseconds(10), window * kAlone.share)) return;
+  const auto slowed = std::count_if(least.begin(), least.end(), [&](absl::Duration one) {
+    return one >= early * kSlowedBy && one - early >= LeastLinkDelay(window);
+  });
+  if (!InMostWindows(static_cast<size_t>(slowed), least.size())) return;
+  const absl::Duration now = Median(least);
   const auto told = std::find_if(out.begin(), out.end(),
                                  [](const v1::Verdict& v) { return v.kind() == v1::VERDICT_KIND_SLOW_COMMUNICATION; });
   const auto at = static_cast<size_t>(told - out.begin());
@@ -327,7 +345,8 @@ void FindSlowing(const JobFacts& facts, Verdicts& out) {
   v1::Verdict& verdict = out[at];
   verdict.set_headline(absl::StrCat("gradient collectives take ", Span(now), " where they took ", Span(early)));
   verdict.add_evidence(absl::StrCat("longest gradient collective of a window, on the rank that waits least: ", Span(now),
-                                    " now, ", Span(early), " in the first windows seen; a window takes ", Span(window)));
+                                    " now, ", Span(early), " in the first windows seen; so in ", slowed, " of ", least.size(),
+                                    " windows, of ", Span(window)));
 }
 
 }  // namespace gradgate::doctor

@@ -12,10 +12,10 @@ namespace doctor {
 namespace {
 
 using Rule = void (*)(const JobFacts&, Verdicts&);
-constexpr Rule kRules[] = {FindHang,      FindEndedRanks, FindUnreduced, FindFailedWindows, FindApart,
-                           FindDisagreed, FindDiffering,  FindPolicy,    FindRefusals,      FindWaste,
-                           FindOverrides, FindStragglers, FindSlowing,   FindLogging,       FindUnstepped,
-                           FindLate,      FindUnseen,     FindSilent,    FindStore,         FindMissed};
+constexpr Rule kRules[] = {FindStopped,   FindHang,       FindEndedRanks, FindWaiting, FindUnreduced, FindFailedWindows,
+                           FindApart,     FindDisagreed,  FindDiffering,  FindPolicy,  FindRefusals,  FindWaste,
+                           FindOverrides, FindStragglers, FindSlowing,    FindLogging, FindUnstepped, FindLate,
+                           FindUnseen,    FindSilent,     FindStore,      FindMissed};
 
 std::string StateLine(const JobFacts& facts) {
   RankSet running, finished;
@@ -33,31 +33,42 @@ std::string StateLine(const JobFacts& facts) {
 std::string IdleLine(const JobFacts& facts) {
   if (facts.running().empty()) return "";
   absl::Duration least = absl::InfiniteDuration();
-  bool inside = false;
+  bool inside = false, ends_seen = true;
+  RankSet waiting;
   for (const Rank& rank : facts.running()) {
     least = std::min(least, rank.idle());
     inside = inside || rank.inside_window();
+    ends_seen = ends_seen && rank.ends_seen();
+    if (rank.in_collective()) waiting.insert(rank.rank());
   }
   if (least < JobFacts::kLeastHang) return "";
-  return absl::StrCat("idle for ", Span(least),
-                      inside ? ", all ranks alike: computing" : ", between windows: evaluating or saving",
-                      "; no rank waits in a collective");
+  const std::string idle = absl::StrCat("idle for ", Span(least));
+  if (!waiting.empty()) return absl::StrCat(idle, ", which is not long here; in a collective: ", RankList(waiting));
+  return absl::StrCat(idle, inside ? ", all ranks inside a window" : ", all ranks between windows",
+                      ends_seen ? "; no collective is in flight" : "; whether one waits in a collective cannot be seen here");
 }
 
 std::string ReductionLine(const JobFacts& facts) {
   int64_t issued = 0, intended = 0, windows = 0, closed = 0;
   for (const Rank& rank : facts.judged()) {
     closed = std::max(closed, rank.window_index());
-    for (const v1::WindowEvidence& window : rank.told->windows()) {
+    for (int i = rank.first_in_force(); i < rank.told->windows_size(); ++i) {
+      const v1::RankWindow& window = rank.told->windows(i).window();
       ++windows;
-      issued += window.window().reduction_issued_count();
-      intended += window.window().reduction_intended_count();
+      issued += window.reduction_issued_count();
+      intended += window.reduction_intended_count();
     }
   }
   if (windows == 0) return "no window closed yet";
   const auto per_window = [&](int64_t count) { return Number(static_cast<double>(count) / static_cast<double>(windows)); };
-  return absl::StrCat("reductions per window: ", per_window(issued), " issued, ", per_window(intended), " intended; ",
-                      Count(closed, "window"), " closed, the last ", facts.judged().front().told->windows_size(), " looked at");
+  std::string text = absl::StrCat("reductions per window: ", per_window(issued), " issued, ", per_window(intended),
+                                  " intended; ", Count(closed, "window"), " closed, the last ");
+  const Rank& one = facts.judged().front();
+  const int first = one.first_in_force();
+  absl::StrAppend(&text, one.told->windows_size() - first, " looked at");
+  if (first == 0) return text;
+  const v1::WindowEvidence& adopted = one.told->windows(first);
+  return absl::StrCat(text, ", under policy ", adopted.window().policy_version(), " since window ", adopted.window_index());
 }
 
 std::string WaitLine(const JobFacts& facts) {
@@ -81,6 +92,7 @@ std::string WaitLine(const JobFacts& facts) {
 
 v1::Verdict Healthy(const JobFacts& facts) {
   const char* headline = "nothing is wrong";
+  if (static_cast<int64_t>(facts.ranks().size()) < facts.world_size()) headline = "nothing is wrong with the ranks seen";
   if (facts.running().empty()) headline = "ended, and nothing was wrong";
   v1::Verdict verdict = MakeVerdict(v1::VERDICT_KIND_HEALTHY, v1::SEVERITY_OK, headline);
   for (std::string line : {StateLine(facts), ReductionLine(facts), WaitLine(facts), IdleLine(facts)}) {
@@ -111,7 +123,11 @@ std::vector<v1::Verdict> Diagnose(const Evidence& evidence) {
   for (const doctor::Rule rule : doctor::kRules) rule(facts, verdicts);
   std::stable_sort(verdicts.begin(), verdicts.end(),
                    [](const v1::Verdict& a, const v1::Verdict& b) { return a.severity() > b.severity(); });
-  if (verdicts.empty() || verdicts.front().severity() <= v1::SEVERITY_NOTICE) verdicts.push_back(doctor::Healthy(facts));
+  if (verdicts.empty() || verdicts.front().severity() <= v1::SEVERITY_NOTICE) {
+    const bool waits = std::any_of(verdicts.begin(), verdicts.end(),
+                                   [](const v1::Verdict& verdict) { return verdict.kind() == v1::VERDICT_KIND_WAITING; });
+    if (!waits) verdicts.push_back(doctor::Healthy(facts));
+  }
   return verdicts;
 }
 

@@ -12,7 +12,8 @@
 
 namespace gradgate {
 
-// The worst first. A job in which nothing is worse than a notice also has a verdict HEALTHY, the last.
+// The worst first. A job in which nothing is worse than a notice also has a verdict HEALTHY, the last, unless
+// ranks wait of whom nobody can say how long they may.
 std::vector<v1::Verdict> Diagnose(const Evidence& evidence);
 
 }  // namespace gradgate

@@ -30,6 +30,20 @@ bool Rank::stopped() const {
   return state == "T" || state == "t" || state == "Z";
 }
 
+bool Rank::ends_seen() const {
+  const auto& cells = told->stats().collectives();
+  return std::none_of(cells.begin(), cells.end(), [](const v1::CollectiveStats& cell) { return cell.unknown_count() > 0; });
+}
+
+int Rank::first_in_force() const {
+  const auto& windows = told->windows();
+  int first = windows.size();
+  while (first > 0 && windows[first - 1].window().policy_version() == windows[windows.size() - 1].window().policy_version()) {
+    --first;
+  }
+  return first;
+}
+
 JobFacts::JobFacts(const Evidence& evidence) : evidence_(evidence) {
   TakeRanks();
   ShareWindows();
@@ -67,6 +81,10 @@ void JobFacts::ShareWindows() {
   for (auto& [index, by_rank] : windows) {
     if (by_rank.size() == judged().size()) shared_windows_.push_back({index, std::move(by_rank)});
   }
+}
+
+bool JobFacts::any_ended_badly() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.ended_badly(); });
 }
 
 absl::Duration JobFacts::hang_threshold() const { return starting() ? kStartingHang : std::max(kLeastHang, 5 * wait_p99_); }

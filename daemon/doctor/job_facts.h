@@ -45,6 +45,10 @@ struct Rank {
   bool inside_window() const;
   // Its kernel says that it does not run: stopped by a signal or a debugger, or dead.
   bool stopped() const;
+  // Where its windows() begin that are under one policy with the last; those before say nothing of how it is now.
+  int first_in_force() const;
+  // No collective of its ended, or will end, unseen.
+  bool ends_seen() const;
   // In a collective whose end would be seen.
   bool in_collective() const { return told->progress().in_flight_count() > 0; }
 };
@@ -76,6 +80,9 @@ class JobFacts {
   absl::Duration wait_p99() const { return wait_p99_; }
   // From here on waiting is a hang.
   absl::Duration hang_threshold() const;
+
+  // Some rank ended badly: windows that fail and calls that are refused after it are part of that.
+  bool any_ended_badly() const;
 
   // Oldest first.
   const std::vector<SharedWindow>& shared_windows() const { return shared_windows_; }

@@ -27,11 +27,15 @@ struct Found {
   std::string Share() const { return absl::StrCat(count, " of the last ", looked_at, " windows of single ranks"); }
 };
 
+// What happened stays so under any policy; how a job runs is asked of the policy in force alone.
+enum class Windows { kAll, kInForce };
+
 template <typename Holds>
-Found Look(const JobFacts& facts, Holds holds) {
+Found Look(const JobFacts& facts, Windows which, Holds holds) {
   Found found;
   for (const Rank& rank : facts.ranks()) {
-    for (const v1::WindowEvidence& window : rank.told->windows()) {
+    for (int i = which == Windows::kAll ? 0 : rank.first_in_force(); i < rank.told->windows_size(); ++i) {
+      const v1::WindowEvidence& window = rank.told->windows(i);
       ++found.looked_at;
       if (!holds(rank, window.window())) continue;
       ++found.count;
@@ -82,15 +86,17 @@ struct Waste {
   int64_t windows = 0, issued = 0, intended = 0;
   double bytes = 0;
   double seconds = 0;
+  bool ends_seen = true;  // else nobody knows how long a collective took
 };
 
 Waste WasteOf(const JobFacts& facts) {
   Waste waste;
   for (const Rank& rank : facts.ranks()) {
-    for (const v1::WindowEvidence& told : rank.told->windows()) {
-      const v1::RankWindow& window = told.window();
+    for (int i = rank.first_in_force(); i < rank.told->windows_size(); ++i) {
+      const v1::RankWindow& window = rank.told->windows(i).window();
       if (!window.mismatched() || window.reduction_issued_count() <= window.reduction_intended_count()) continue;
       ++waste.windows;
+      waste.ends_seen = waste.ends_seen && rank.ends_seen();
       waste.issued += window.reduction_issued_count();
       waste.intended += window.reduction_intended_count();
       const double share = 1.0 - static_cast<double>(window.reduction_intended_count()) / window.reduction_issued_count();
@@ -146,11 +152,25 @@ std::string SumText(const std::map<int32_t, int64_t>& counts, RankSet* ranks) {
   return absl::StrCat(most, counts.size() > 1 ? " on the rank that has most of them" : "");
 }
 
+std::string TimeText(const Waste& waste) {
+  if (!waste.ends_seen) return "; the time is not known here, where ends of collectives are not seen";
+  if (waste.seconds <= 0 || waste.windows == 0) return "; the time is not known";
+  return absl::StrCat(", and ", Span(absl::Seconds(waste.seconds / static_cast<double>(waste.windows))), " of its time");
+}
+
+// Live first: what is in force changes at the next windows, and nothing is started again.
+std::string AdviceToAudited(const JobFacts& facts) {
+  const std::string& job = facts.evidence().nodes.front().job().job_name();
+  return absl::StrCat("the job is audited; to reduce once per window from now on: gradgatectl policy set ",
+                      job.empty() ? "JOB" : Shown(job),
+                      " enforcement=enforce mode=window; or at its next start: GRADGATE=enforce (gradgate run --enforce)");
+}
+
 }  // namespace
 
 void FindUnreduced(const JobFacts& facts, Verdicts& out) {
   if (facts.world_size() <= 1) return;
-  const Found found = Look(facts, [](const Rank&, const v1::RankWindow& window) {
+  const Found found = Look(facts, Windows::kAll, [](const Rank&, const v1::RankWindow& window) {
     return SteppedOnData(window) && (NeverReduced(window) || WrongPosition(window) || TooFew(window));
   });
   if (found.none()) return;
@@ -166,8 +186,11 @@ void FindUnreduced(const JobFacts& facts, Verdicts& out) {
 }
 
 void FindFailedWindows(const JobFacts& facts, Verdicts& out) {
-  const Found found =
-      Look(facts, [](const Rank& rank, const v1::RankWindow& window) { return window.failed() && !rank.ended_badly(); });
+  const bool ended_badly = facts.any_ended_badly();
+  const Found found = Look(facts, Windows::kAll, [&](const Rank& rank, const v1::RankWindow& window) {
+    const bool aftermath = ended_badly && &window == &rank.told->windows(rank.told->windows_size() - 1).window();
+    return window.failed() && !rank.ended_badly() && !aftermath;
+  });
   if (found.none()) return;
   v1::Verdict verdict = VerdictOf(found, v1::VERDICT_KIND_WINDOW_FAILED, v1::SEVERITY_CRITICAL,
                                   absl::StrCat("the reduction of ", WindowSpan(found.first_window(), found.last_window()),
@@ -183,7 +206,7 @@ void FindFailedWindows(const JobFacts& facts, Verdicts& out) {
 }
 
 void FindWaste(const JobFacts& facts, Verdicts& out) {
-  const Found found = Look(facts, [](const Rank&, const v1::RankWindow& window) {
+  const Found found = Look(facts, Windows::kInForce, [](const Rank&, const v1::RankWindow& window) {
     return window.mismatched() && !window.failed() && window.reduction_issued_count() > window.reduction_intended_count();
   });
   if (found.none()) return;
@@ -196,20 +219,17 @@ void FindWaste(const JobFacts& facts, Verdicts& out) {
                 absl::StrCat(issued, " reductions per optimizer step where ", intended, " would do: ", RankList(found.ranks)));
   verdict.add_evidence(absl::StrCat(found.Share(), ", ", WindowSpan(found.first_window(), found.last_window())));
   AddCollectives(facts, verdict);
-  verdict.add_evidence(absl::StrCat("costs ", Bytes(per_window(waste.bytes)), " per optimizer step and rank",
-                                    waste.seconds > 0
-                                        ? absl::StrCat(", and ", Span(absl::Seconds(per_window(waste.seconds))), " of its time")
-                                        : "; the time is not known"));
+  verdict.add_evidence(absl::StrCat("costs ", Bytes(per_window(waste.bytes)), " per optimizer step and rank", TimeText(waste)));
   const bool audit = std::any_of(facts.ranks().begin(), facts.ranks().end(),
                                  [](const Rank& rank) { return rank.told->enforcement() == v1::ENFORCEMENT_AUDIT; });
-  verdict.add_advice(audit ? "the job is audited: with GRADGATE=enforce (gradgate run --enforce) it reduces once per window"
+  verdict.add_advice(audit ? AdviceToAudited(facts)
                            : "something beside gradgate reduces: a no_sync that wraps only the backward, or a second wrapper");
   out.push_back(std::move(verdict));
 }
 
 void FindLate(const JobFacts& facts, Verdicts& out) {
   if (facts.world_size() <= 1) return;
-  const Found found = Look(facts, [](const Rank&, const v1::RankWindow& window) {
+  const Found found = Look(facts, Windows::kInForce, [](const Rank&, const v1::RankWindow& window) {
     return window.late() && window.kind() == v1::WINDOW_KIND_FULL && !window.failed();
   });
   if (found.count < 3 || found.count * 4 < found.looked_at) return;
@@ -230,8 +250,8 @@ void FindLate(const JobFacts& facts, Verdicts& out) {
 }
 
 void FindUnstepped(const JobFacts& facts, Verdicts& out) {
-  const Found found =
-      Look(facts, [](const Rank&, const v1::RankWindow& window) { return window.unstepped() && !window.failed(); });
+  const Found found = Look(facts, Windows::kInForce,
+                           [](const Rank&, const v1::RankWindow& window) { return window.unstepped() && !window.failed(); });
   int64_t discarded = 0;
   for (const Rank& rank : facts.ranks()) discarded += rank.told->window_discarded_count();
   if (found.count - discarded < 2 || found.count * 10 < found.looked_at) return;
@@ -257,7 +277,7 @@ void FindOverrides(const JobFacts& facts, Verdicts& out) {
 void FindRefusals(const JobFacts& facts, Verdicts& out) {
   RankSet ranks;
   const auto counts = CountsByRank(
-      facts, [](const Rank& rank) { return rank.ended_badly() ? 0 : rank.told->stats().totals().refused_count(); });
+      facts, [&](const Rank& rank) { return facts.any_ended_badly() ? 0 : rank.told->stats().totals().refused_count(); });
   if (counts.empty()) return;
   const std::string most = SumText(counts, &ranks);
   v1::Verdict verdict = MakeVerdict(v1::VERDICT_KIND_STEP_REFUSED, v1::SEVERITY_WARNING,

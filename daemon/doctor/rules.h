@@ -18,7 +18,9 @@ using Verdicts = std::vector<v1::Verdict>;
 
 // Ends and standstills.
 void FindEndedRanks(const JobFacts& facts, Verdicts& out);  // RANK_LOST, RANK_FAILED; what followed from them is part of it
+void FindStopped(const JobFacts& facts, Verdicts& out);     // STOPPED, and that others wait for it
 void FindHang(const JobFacts& facts, Verdicts& out);        // HUNG
+void FindWaiting(const JobFacts& facts, Verdicts& out);     // WAITING; nothing where a rule above has found who stands
 
 // What windows say of their reductions.
 void FindUnreduced(const JobFacts& facts, Verdicts& out);      // NOT_REDUCED
@@ -59,6 +61,15 @@ struct Position {
   auto operator<=>(const Position&) const = default;
 };
 Position PositionOf(const Rank& rank);
+
+RankSet Numbers(const std::vector<Rank>& ranks);
+// "rank 1 on host-b, pid 4711: in window 7, micro-step 3 of 4; last seen to move 20 s ago"; of many the first.
+void AddRankLines(const std::vector<Rank>& ranks, v1::Verdict& verdict);
+// "rank 1 on host-b (node b), pid 4711"
+std::string Who(const Rank& rank);
+
+// Running ranks that a signal has stopped, or that a debugger has held for longer than a look takes.
+std::vector<Rank> StoppedRanks(const JobFacts& facts);
 
 // Running ranks that have waited in a collective of their open window for longer than is normal in this job.
 std::vector<Rank> WaitingTooLong(const JobFacts& facts);

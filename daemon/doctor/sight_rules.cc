@@ -11,12 +11,30 @@ namespace {
 
 // Ranks of a job that has just started come one after another.
 constexpr absl::Duration kGathering = absl::Seconds(30);
+// A daemon's own words for why its store cannot be reached, with the address and since when.
+constexpr size_t kMaxTrouble = 400;
+
+// The latest window that all ranks have closed by the word of those seen: its ballot counts everybody. None: -1.
+int64_t LastBallot(const JobFacts& facts) {
+  int64_t last = -1;
+  for (const Rank& rank : facts.ranks()) {
+    for (const v1::WindowEvidence& window : rank.told->windows()) {
+      if (window.window().max_micro_step_count() > 0) last = std::max(last, window.window_index());
+    }
+  }
+  return last;
+}
+
+// Ranks that have closed a window have all met.
+bool HaveMet(const JobFacts& facts) {
+  return std::any_of(facts.ranks().begin(), facts.ranks().end(), [](const Rank& rank) { return rank.window_index() > 0; });
+}
 
 }  // namespace
 
 void FindUnseen(const JobFacts& facts, Verdicts& out) {
   const auto seen = static_cast<int64_t>(facts.ranks().size());
-  if (seen == 0 || seen >= facts.world_size() || facts.age() < kGathering) return;
+  if (seen == 0 || seen >= facts.world_size() || (facts.age() < kGathering && !HaveMet(facts))) return;
   constexpr int64_t kMaxNamed = 1 << 16;
   RankSet there, missing;
   for (const Rank& rank : facts.ranks()) there.insert(rank.rank());
@@ -29,6 +47,9 @@ void FindUnseen(const JobFacts& facts, Verdicts& out) {
                                                  asked ? "by any daemon" : "by this daemon", ", not ", RankList(missing)),
                                     missing);
   verdict.add_evidence(absl::StrCat("seen: ", RankList(there), "; the job runs for ", Span(facts.age())));
+  if (const int64_t last = LastBallot(facts); last >= 0) {
+    verdict.add_evidence(absl::StrCat("the others live: they voted in the ballot of window ", last));
+  }
   verdict.add_advice(
       asked ? "on the nodes of those ranks: is gradgated up, with the same store, and does the trainer load gradgate?"
             : "only one node was asked: give all daemons one --store to see the whole job, or ask the others too");
@@ -58,7 +79,7 @@ void FindStore(const JobFacts& facts, Verdicts& out) {
       *verdict.mutable_lasting() = node.store_unreachable_duration();
       verdict.add_evidence(absl::StrCat("for ", Span(ToDuration(node.store_unreachable_duration()))));
     }
-    verdict.add_evidence(Shown(node.store_error()));
+    verdict.add_evidence(Shown(node.store_error(), kMaxTrouble));
     verdict.add_advice("the last policy stays in force and jobs go on; policies cannot be changed until the store is back");
     out.push_back(std::move(verdict));
   }

@@ -13,22 +13,8 @@ constexpr size_t kMaxRankLines = 6;
 constexpr int kLastWindows = 3;
 // Ranks that ended within this of the first one may have ended for the same reason.
 constexpr absl::Duration kTogether = absl::Seconds(1);
-
-RankSet Numbers(const std::vector<Rank>& ranks) {
-  RankSet numbers;
-  for (const Rank& rank : ranks) numbers.insert(rank.rank());
-  return numbers;
-}
-
-// "rank 1 on host-b, pid 4711 there"
-std::string Who(const Rank& rank) {
-  std::string text = absl::StrCat("rank ", rank.rank());
-  const std::string& host = rank.told->stats().host_name();
-  if (!host.empty()) absl::StrAppend(&text, " on ", Shown(host));
-  if (!rank.node_name.empty() && rank.node_name != host) absl::StrAppend(&text, " (node ", Shown(rank.node_name), ")");
-  if (rank.told->stats().process_id() > 0) absl::StrAppend(&text, ", pid ", rank.told->stats().process_id());
-  return text;
-}
+// On one node the order of ends is known better: a launcher ends the others soon after the first.
+constexpr absl::Duration kTogetherOnNode = absl::Milliseconds(2);
 
 // "in window 7, micro-step 3 of 4, 1 gradient collective issued"
 std::string Place(const Rank& rank) {
@@ -57,13 +43,6 @@ const char* Process(const Rank& rank) {
 std::string StateLine(const Rank& rank) {
   if (rank.state() == v1::STATE_FINISHED) return absl::StrCat(Who(rank), ": finished, before window ", rank.window_index());
   return absl::StrCat(Who(rank), ": ", Place(rank), "; last seen to move ", Span(rank.idle()), " ago", Process(rank));
-}
-
-void AddRankLines(const std::vector<Rank>& ranks, v1::Verdict& verdict) {
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (i == kMaxRankLines) return verdict.add_evidence(absl::StrCat("and ", ranks.size() - i, " more ranks"));
-    verdict.add_evidence(StateLine(ranks[i]));
-  }
 }
 
 // Who waits, for whom, and where the front is.
@@ -185,12 +164,69 @@ bool LastFailed(const Rank& rank) {
   return !windows.empty() && windows[windows.size() - 1].window().failed();
 }
 
+// For the same reason as `first`, as far as times tell.
+bool EndedWith(const Rank& rank, const Rank& first) {
+  if (rank.state() != first.state() || LastFailed(rank) != LastFailed(first)) return false;
+  const absl::Duration within = rank.node_name == first.node_name ? kTogetherOnNode : kTogether;
+  return ToDuration(rank.told->ended()) >= ToDuration(first.told->ended()) - within;
+}
+
+// "in the order of their ends on this node: rank 1, rank 0 after 80 ms, rank 2 after 81 ms"
+void AddOrder(const JobFacts& facts, const Rank& first, v1::Verdict& verdict) {
+  std::vector<Rank> ended;
+  for (const Rank& rank : facts.ranks()) {
+    if (rank.ended_badly() && rank.node_name == first.node_name && rank.rank() != first.rank()) ended.push_back(rank);
+  }
+  if (ended.empty()) return;
+  const auto since = [](const Rank& rank) { return ToDuration(rank.told->ended()); };
+  std::stable_sort(ended.begin(), ended.end(), [&](const Rank& a, const Rank& b) { return since(a) > since(b); });
+  std::string text = absl::StrCat("ends on its node: first rank ", first.rank());
+  for (size_t i = 0; i < ended.size(); ++i) {
+    if (i == kMaxRankLines) {
+      absl::StrAppend(&text, ", and ", ended.size() - i, " more");
+      break;
+    }
+    const absl::Duration after = since(first) - since(ended[i]);
+    absl::StrAppend(&text, ", rank ", ended[i].rank(),
+                    after >= absl::ZeroDuration() ? absl::StrCat(" ", Span(after), " after it") : " by its failed window");
+  }
+  verdict.add_evidence(std::move(text));
+}
+
+std::string HostOf(const Rank& rank) {
+  const std::string& host = rank.told->stats().host_name();
+  if (!host.empty()) return Shown(host);
+  return rank.node_name.empty() ? "its host" : absl::StrCat("node ", Shown(rank.node_name));
+}
+
 bool EndedBefore(const Rank& a, const Rank& b) {
   if (LastFailed(a) != LastFailed(b)) return LastFailed(b);
   return ToDuration(a.told->ended()) > ToDuration(b.told->ended());
 }
 
 }  // namespace
+
+RankSet Numbers(const std::vector<Rank>& ranks) {
+  RankSet numbers;
+  for (const Rank& rank : ranks) numbers.insert(rank.rank());
+  return numbers;
+}
+
+std::string Who(const Rank& rank) {
+  std::string text = absl::StrCat("rank ", rank.rank());
+  const std::string& host = rank.told->stats().host_name();
+  if (!host.empty()) absl::StrAppend(&text, " on ", Shown(host));
+  if (!rank.node_name.empty() && rank.node_name != host) absl::StrAppend(&text, " (node ", Shown(rank.node_name), ")");
+  if (rank.told->stats().process_id() > 0) absl::StrAppend(&text, ", pid ", rank.told->stats().process_id());
+  return text;
+}
+
+void AddRankLines(const std::vector<Rank>& ranks, v1::Verdict& verdict) {
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (i == kMaxRankLines) return verdict.add_evidence(absl::StrCat("and ", ranks.size() - i, " more ranks"));
+    verdict.add_evidence(StateLine(ranks[i]));
+  }
+}
 
 Position PositionOf(const Rank& rank) {
   const v1::RankProgress& progress = rank.told->progress();
@@ -215,6 +251,11 @@ void FindHang(const JobFacts& facts, Verdicts& out) {
   for (const Rank& rank : facts.ranks()) {
     if (rank.ended_badly()) return;
   }
+  // Who is stopped is told of by FindStopped, with those that wait for it.
+  const RankSet stopped = Numbers(StoppedRanks(facts));
+  const auto told = [&](const Rank& rank) { return stopped.count(rank.rank()) > 0; };
+  if (std::all_of(wait.waiting.begin(), wait.waiting.end(), told)) return;
+  if (!stopped.empty() && std::all_of(wait.missing.begin(), wait.missing.end(), told)) return;
   v1::Verdict verdict = MakeVerdict(v1::VERDICT_KIND_HUNG, v1::SEVERITY_CRITICAL, Headline(facts, wait), Numbers(wait.missing));
   SetWindows(wait.front.window_index, wait.front.window_index, verdict);
   *verdict.mutable_lasting() = ToMessage(wait.lasting);
@@ -250,8 +291,7 @@ void FindEndedRanks(const JobFacts& facts, Verdicts& out) {
   const absl::Duration since = ToDuration(first->told->ended());
   std::vector<Rank> causes;
   for (const Rank& rank : facts.ranks()) {
-    const bool together = ToDuration(rank.told->ended()) >= since - kTogether && LastFailed(rank) == LastFailed(*first);
-    if (rank.state() == first->state() && together) causes.push_back(rank);
+    if (EndedWith(rank, *first)) causes.push_back(rank);
   }
   const RankSet numbers = Numbers(causes);
   const bool lost = first->state() == v1::STATE_LOST;
@@ -268,9 +308,11 @@ void FindEndedRanks(const JobFacts& facts, Verdicts& out) {
   }
   AddLastWindows(*first, verdict);
   AddAftermath(facts, numbers, verdict);
-  verdict.add_advice(
-      lost ? "on its host look for what killed it: the kernel's log (out of memory), the launcher's log, the exit status"
-           : "the error is in the output of that rank, and says what to do");
+  AddOrder(facts, *first, verdict);
+  verdict.add_advice(lost ? absl::StrCat("on ", HostOf(*first), " look for what killed rank ", first->rank(),
+                                         ": the kernel's log (out of memory), the launcher's log, the exit status")
+                          : absl::StrCat("the error is in the output of rank ", first->rank(), " on ", HostOf(*first),
+                                         ", and says what to do"));
   verdict.add_advice("then start the job again from its last checkpoint");
   out.push_back(std::move(verdict));
 }

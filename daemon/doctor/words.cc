@@ -11,7 +11,6 @@ namespace gradgate::doctor {
 namespace {
 
 constexpr int kMaxRuns = 8;
-constexpr size_t kMaxShown = 80;
 
 }  // namespace
 
@@ -66,11 +65,11 @@ std::string Word(v1::Enforcement enforcement) {
   return std::string(Name(static_cast<Enforcement>(static_cast<int>(enforcement))));
 }
 
-std::string Shown(const std::string& untrusted) {
+std::string Shown(const std::string& untrusted, size_t max_bytes) {
   std::string text;
   for (const char c : untrusted) {
     const auto byte = static_cast<unsigned char>(c);
-    if (text.size() >= kMaxShown) return absl::StrCat(text, "...");
+    if (text.size() >= max_bytes) return absl::StrCat(text, "...");
     text += byte < 0x20 || byte >= 0x7f ? '?' : c;
   }
   return text;

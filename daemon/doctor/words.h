@@ -3,6 +3,7 @@
 #ifndef GRADGATE_DAEMON_DOCTOR_WORDS_H_
 #define GRADGATE_DAEMON_DOCTOR_WORDS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -38,8 +39,8 @@ std::string Word(v1::GroupRole role);
 std::string Word(v1::SyncMode mode);
 std::string Word(v1::Enforcement enforcement);
 
-// Text of other processes without control characters, cut to what fits a line.
-std::string Shown(const std::string& untrusted);
+// Text of other processes without control characters, cut to what fits a line, or to what is asked for.
+std::string Shown(const std::string& untrusted, size_t max_bytes = 80);
 
 }  // namespace gradgate::doctor
 

@@ -70,6 +70,8 @@ MODELS: dict[str, Callable[[], Any]] = {
     "views": ddp(gradient_as_bucket_view=True),
     "static": ddp(static_graph=True),
     "unused": ddp(find_unused_parameters=True),
+    "freezing": ddp(find_unused_parameters=True),
+    "skipping": ddp(),
     "hook": hooked,
     "plain": Wide,
     "fsdp2": lambda: t.fsdp(Wide()),
@@ -84,20 +86,37 @@ class Seen(NamedTuple):
     reductions: int
     collectives: dict[str, int]  # of gradients
     gradients: str
+    frozen: bool  # the first layer was
 
 
-def window(model: Any, optimizer: Any, sync: gradgate.Sync, data: list[torch.Tensor]) -> Seen:
+def window(model: Any, optimizer: Any, sync: gradgate.Sync, data: list[torch.Tensor], kind: str) -> Seen:
     before = sync.stats()
+    first = model.module.units[0] if kind == "freezing" else None
+    if first is not None:  # three windows trained, three frozen
+        first.requires_grad_(before["windows"] // 3 % 2 == 0)
     for x in data:
         with sync.micro_step():
             ((model(x) - 1.0).square().sum() / 2 / N).backward()
     assert sync.boundary
-    gradients = exact.parameter_hash([p.grad for p in model.parameters()])
+    gradients = exact.parameter_hash([p.grad for p in model.parameters() if p.grad is not None])
     optimizer.step()
     optimizer.zero_grad()
     after = sync.stats()
     issued = {op: n - before["gradient"].get(op, 0) for op, n in after["gradient"].items() if n != before["gradient"].get(op, 0)}
-    return Seen(before["policy"], after["reductions"] - before["reductions"], issued, gradients)
+    frozen = first is not None and not first.weight.requires_grad
+    return Seen(before["policy"], after["reductions"] - before["reductions"], issued, gradients, frozen)
+
+
+def skip_once(rank: int, model: Any, optimizer: Any, sync: gradgate.Sync, data: list[torch.Tensor]) -> None:
+    """A window in which rank 1 contributes nothing to one micro-step."""
+    for i, x in enumerate(data):
+        with sync.micro_step():
+            if rank == 1 and i == 1:
+                sync.skip()
+            else:
+                model(x).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def ended(process: subprocess.Popen[str] | None) -> bool:
@@ -119,8 +138,10 @@ def job(rank: int, world: int, kind: str, folder: str, ctl: str, plan: list[str]
     windows: list[list[Seen]] = []
     with gradgate.attach(model, optimizer, accumulate=N, job=kind, **options) as sync:
         while not sync.stats()["linked"] or ended(None):
-            window(model, optimizer, sync, data)
-        windows.append([window(model, optimizer, sync, data) for _ in range(4)])
+            window(model, optimizer, sync, data, kind)
+        if kind == "skipping":
+            skip_once(rank, model, optimizer, sync, data)
+        windows.append([window(model, optimizer, sync, data, kind) for _ in range(4)])
         for change in plan:
             process = None
             if rank == 0:
@@ -128,8 +149,8 @@ def job(rank: int, world: int, kind: str, folder: str, ctl: str, plan: list[str]
                 process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             seen = []
             while not ended(process):
-                seen.append(window(model, optimizer, sync, data))
-            windows.append(seen + [window(model, optimizer, sync, data) for _ in range(4)])
+                seen.append(window(model, optimizer, sync, data, kind))
+            windows.append(seen + [window(model, optimizer, sync, data, kind) for _ in range(4)])
             if process is not None:
                 told.append((process.returncode, process.communicate()[0]))
         stats = sync.stats()
@@ -140,7 +161,8 @@ def run(daemon: processes.Daemon, kind: str, plan: list[str], ranks: int = 2, **
     ctl = daemon.binaries.path("gradgatectl")
     results = launch.run(job, ranks=ranks, args=(kind, daemon.directory, ctl, plan, options), timeout=200)
     every = [seen for result in results for windows in result["windows"] for seen in windows]
-    assert len({seen.gradients for seen in every}) == 1, "gradients changed with a policy"
+    for frozen in (False, True):
+        assert len({seen.gradients for seen in every if seen.frozen is frozen}) <= 1, "gradients changed with a policy"
     for result in results[1:]:
         for mine, firsts in zip(result["windows"], results[0]["windows"], strict=True):
             assert [(s.policy, s.reductions, s.collectives) for s in mine] == [(s.policy, s.reductions, s.collectives) for s in firsts]
@@ -229,6 +251,19 @@ def test_what_cannot_be_is_rejected_with_its_reason(daemon: processes.Daemon) ->
     assert "HOOK_HELD" in results[0]["told"][0][1]
     results = run(daemon, "ddp", ["mode=every_micro_step", "enforcement=audit"], windows="variable")
     assert codes(results) == [1, 1]
+    assert "FIXED" in results[0]["told"][0][1]
+
+
+def test_buckets_are_made_anew_of_the_same_parameters(daemon: processes.Daemon) -> None:
+    """Whichever of them are frozen just then."""
+    results = run(daemon, "freezing", ["bucket=4KiB", "bucket=given", "bucket=4KiB", "bucket=8KiB"])
+    assert codes(results) == [ADOPTED] * 4
+    assert {seen.frozen for windows in results[0]["windows"] for seen in windows} == {False, True}
+
+
+def test_ranks_that_were_uneven_are_not_made_to_reduce_each_micro_step(daemon: processes.Daemon) -> None:
+    results = run(daemon, "skipping", ["mode=every_micro_step", "enforcement=audit", "bucket=4KiB"])
+    assert codes(results) == [1, 1, ADOPTED]
     assert "FIXED" in results[0]["told"][0][1]
 
 

@@ -68,7 +68,7 @@ TEST_P(EachFault, GivesItsVerdictAndNoOther) {
   EXPECT_THAT(Text(first), HasSubstr(c.says));
   EXPECT_FALSE(first.evidence().empty());
   EXPECT_FALSE(first.advice().empty());
-  if (c.severity > v1::SEVERITY_NOTICE) {
+  if (c.severity > v1::SEVERITY_NOTICE || c.kind == v1::VERDICT_KIND_WAITING) {
     EXPECT_THAT(Kinds(verdicts), ElementsAre(c.kind));
   } else {
     EXPECT_THAT(Kinds(verdicts), ElementsAre(c.kind, v1::VERDICT_KIND_HEALTHY));
@@ -79,6 +79,16 @@ TEST_P(EachFault, GivesItsVerdictAndNoOther) {
 void OthersWait(Evidence& e, absl::Duration idle) {
   Wait(RankOf(e, 0), idle);
   Wait(RankOf(e, 2), idle - kMs(3));
+}
+
+// Rank 0 does something between windows; the others are in an all-reduce of the script.
+void Evaluate(Evidence& e, absl::Duration idle) {
+  for (int rank : {0, 1, 2}) Stand(RankOf(e, rank), idle, 0);
+  for (int rank : {1, 2}) {
+    RankOf(e, rank).mutable_progress()->set_in_flight_count(1);
+    RankOf(e, rank).mutable_progress()->set_other_issued_count(1);
+    RankOf(e, rank).mutable_stats()->mutable_collectives(0)->set_other_issued_count(1);
+  }
 }
 
 const Case kStandstills[] = {
@@ -121,8 +131,80 @@ const Case kStandstills[] = {
      {},
      "a collective that every rank has issued",
      [](Evidence& e) { OthersWait(e, kS(16)), Wait(RankOf(e, 1), kS(16)); }},
-    {"HungForOneThatIsStoppedThoughItHadArrived",
-     v1::VERDICT_KIND_HUNG,
+    {"StoppedInTheFirstWindow",
+     v1::VERDICT_KIND_STOPPED,
+     v1::SEVERITY_CRITICAL,
+     {1},
+     "rank 1 is stopped by a signal, and last moved 20 s ago",
+     [](Evidence& e) { Stand(RankOf(e, 1), kS(20), 1), Wait(RankOf(e, 0), kS(20)), RankOf(e, 1).set_process_state("T"); },
+     {.windows = 0}},
+    {"StoppedJustNow",
+     v1::VERDICT_KIND_STOPPED,
+     v1::SEVERITY_CRITICAL,
+     {1},
+     "let rank 1 go on on host-a: kill -CONT 4001",
+     [](Evidence& e) { RankOf(e, 1).set_process_state("T"); }},
+    {"StoppedAlone",
+     v1::VERDICT_KIND_STOPPED,
+     v1::SEVERITY_CRITICAL,
+     {0},
+     "kill -CONT 4000",
+     [](Evidence& e) { RankOf(e, 0).set_process_state("T"); },
+     {.ranks = 1}},
+    {"HeldByADebugger",
+     v1::VERDICT_KIND_STOPPED,
+     v1::SEVERITY_WARNING,
+     {1},
+     "stopped by a debugger",
+     [](Evidence& e) { Stand(RankOf(e, 1), kS(6), 1), RankOf(e, 1).set_process_state("t"); }},
+    {"StoppedWhileTheOthersWait",
+     v1::VERDICT_KIND_STOPPED,
+     v1::SEVERITY_CRITICAL,
+     {1},
+     "ranks 0, 2 wait in a collective, for 16 s so far",
+     [](Evidence& e) { OthersWait(e, kS(16)), Stand(RankOf(e, 1), kS(17), 3), RankOf(e, 1).set_process_state("T"); }},
+    {"WaitingInTheFirstWindow",
+     v1::VERDICT_KIND_WAITING,
+     v1::SEVERITY_NOTICE,
+     {1, 2},
+     "not judged yet: rank 0 waits 20 s in a gradient reduction that ranks 1, 2 have not issued",
+     [](Evidence& e) {
+       for (int rank : {1, 2}) Stand(RankOf(e, rank), kS(20), 1);
+       Wait(RankOf(e, 0), kS(20));
+     },
+     {.windows = 0}},
+    {"StandingApartInTheFirstWindow",
+     v1::VERDICT_KIND_WAITING,
+     v1::SEVERITY_NOTICE,
+     {},
+     "no rank has moved for 20 s, and they stand at different micro-steps",
+     [](Evidence& e) {
+       for (int rank : {0, 1, 2}) Stand(RankOf(e, rank), kS(20), rank == 1 ? 1 : 2);
+     },
+     {.windows = 0}},
+    {"AllStandAndOneHasBegunTheNextWindow",
+     v1::VERDICT_KIND_WAITING,
+     v1::SEVERITY_NOTICE,
+     {},
+     "not judged",
+     [](Evidence& e) {
+       for (int rank : {0, 1}) Stand(RankOf(e, rank), kS(600), 0);
+       Stand(RankOf(e, 2), kS(600), 1), RankOf(e, 2).mutable_stats()->set_window_index(41);
+     }},
+    {"WaitingBetweenWindows",
+     v1::VERDICT_KIND_WAITING,
+     v1::SEVERITY_WARNING,
+     {0},
+     "ranks 1, 2 wait 10 min 00 s in an all_reduce that rank 0 has not issued",
+     [](Evidence& e) { Evaluate(e, kS(600)); }},
+    {"WaitingBetweenWindowsWhereWaitsAreLong",
+     v1::VERDICT_KIND_WAITING,
+     v1::SEVERITY_NOTICE,
+     {0},
+     "not judged yet: ranks 1, 2 wait 1 min 30 s",
+     [](Evidence& e) { *RankOf(e, 1).mutable_wait_p99() = Message(kS(20)), Evaluate(e, kS(90)); }},
+    {"StoppedThoughItHadArrived",
+     v1::VERDICT_KIND_STOPPED,
      v1::SEVERITY_CRITICAL,
      {1},
      "stopped by a signal",
@@ -167,6 +249,45 @@ const Case kStandstills[] = {
          WindowOf(e, rank).mutable_window()->set_failed(true);
        }
      }},
+    {"LostAndTheLauncherKilledTheOthers",
+     v1::VERDICT_KIND_RANK_LOST,
+     v1::SEVERITY_CRITICAL,
+     {1},
+     "ends on its node: first rank 1, rank 2 80 ms after it, rank 0 90 ms after it",
+     [](Evidence& e) {
+       End(RankOf(e, 1), v1::STATE_LOST, kS(12));
+       End(RankOf(e, 2), v1::STATE_LOST, kMs(11'920)), End(RankOf(e, 0), v1::STATE_LOST, kMs(11'910));
+     }},
+    {"LostAndTheHostIsNamed",
+     v1::VERDICT_KIND_RANK_LOST,
+     v1::SEVERITY_CRITICAL,
+     {1},
+     "on host-a look for what killed rank 1",
+     [](Evidence& e) { End(RankOf(e, 1), v1::STATE_LOST, kS(12)); }},
+    {"LostTogetherOnTwoNodes",
+     v1::VERDICT_KIND_RANK_LOST,
+     v1::SEVERITY_CRITICAL,
+     {1, 2},
+     "ranks 1, 2 ended without a goodbye",
+     [](Evidence& e) {
+       End(RankOf(e, 1), v1::STATE_LOST, kS(12)), End(RankOf(e, 2), v1::STATE_LOST, kMs(11'500));
+       v1::NodeEvidence other;
+       other.set_node_name("b");
+       *other.add_ranks() = RankOf(e, 2);
+       e.nodes[0].mutable_ranks()->DeleteSubrange(2, 1);
+       e.nodes.push_back(other);
+     }},
+    {"LostAndTheOthersSawItAndGoOn",
+     v1::VERDICT_KIND_RANK_LOST,
+     v1::SEVERITY_CRITICAL,
+     {1},
+     "ended without a goodbye",
+     [](Evidence& e) {
+       End(RankOf(e, 1), v1::STATE_LOST, kS(12));
+       WindowOf(e, 0).mutable_window()->set_failed(true), End(RankOf(e, 0), v1::STATE_FINISHED, kS(11));
+       WindowOf(e, 2).mutable_window()->set_failed(true);
+       RankOf(e, 2).mutable_stats()->mutable_totals()->set_refused_count(1);
+     }},
     {"FailedAndTheLauncherKilledTheOthers",
      v1::VERDICT_KIND_RANK_FAILED,
      v1::SEVERITY_CRITICAL,
@@ -191,6 +312,14 @@ void MakeWasteful(v1::WindowEvidence& window) {
   window.mutable_window()->set_mismatched(true);
 }
 
+// The last `windows` are under policy 9.
+void Adopt(Evidence& e, int windows) {
+  for (int rank : {0, 1, 2}) {
+    for (int at = 0; at < windows; ++at) WindowOf(e, rank, at).mutable_window()->set_policy_version(9);
+    RankOf(e, rank).mutable_stats()->set_policy_version(9);
+  }
+}
+
 const Case kReductions[] = {
     {"Wasted",
      v1::VERDICT_KIND_WASTED_REDUCTIONS,
@@ -202,9 +331,10 @@ const Case kReductions[] = {
      v1::VERDICT_KIND_WASTED_REDUCTIONS,
      v1::SEVERITY_WARNING,
      {0, 1, 2},
-     "GRADGATE=enforce",
+     "gradgatectl policy set job-a enforcement=enforce mode=window",
      [](Evidence& e) {
        EachWindow(e, -1, MakeWasteful);
+       e.nodes[0].mutable_job()->set_job_name("job-a");
        for (int rank : {0, 1, 2}) RankOf(e, rank).set_enforcement(v1::ENFORCEMENT_AUDIT);
      }},
     {"WastedCosts",
@@ -213,6 +343,31 @@ const Case kReductions[] = {
      {1},
      "costs 750 kB per optimizer step and rank, and 7.5 ms",
      [](Evidence& e) { EachWindow(e, 1, MakeWasteful); }},
+    {"WastedWhereEndsAreNotSeen",
+     v1::VERDICT_KIND_WASTED_REDUCTIONS,
+     v1::SEVERITY_WARNING,
+     {1},
+     "costs 750 kB per optimizer step and rank; the time is not known here",
+     [](Evidence& e) {
+       EachWindow(e, 1, MakeWasteful);
+       RankOf(e, 1).mutable_stats()->mutable_collectives(0)->set_unknown_count(9);
+     }},
+    {"WastedUnderThePolicyInForce",
+     v1::VERDICT_KIND_WASTED_REDUCTIONS,
+     v1::SEVERITY_WARNING,
+     {0, 1, 2},
+     "9 of the last 9 windows of single ranks, windows 37 to 39",
+     [](Evidence& e) { EachWindow(e, -1, MakeWasteful), Adopt(e, 3); }},
+    {"NotReducedBeforeThePolicyInForce",
+     v1::VERDICT_KIND_NOT_REDUCED,
+     v1::SEVERITY_CRITICAL,
+     {2},
+     "window 36",
+     [](Evidence& e) {
+       v1::RankWindow& window = *WindowOf(e, 2, 3).mutable_window();
+       window.set_reduction_issued_count(0), window.set_last_reduction_at(0), window.set_mismatched(true);
+       Adopt(e, 3);
+     }},
     {"WastedByOperation",
      v1::VERDICT_KIND_WASTED_REDUCTIONS,
      v1::SEVERITY_WARNING,
@@ -493,6 +648,16 @@ const Case kSights[] = {
        e.other_nodes_asked = true;
        e.nodes[0].mutable_ranks()->DeleteSubrange(1, 1);
      }},
+    {"UnseenOfAYoungJobWhoseWindowsClose",
+     v1::VERDICT_KIND_RANKS_UNSEEN,
+     v1::SEVERITY_WARNING,
+     {1},
+     "the others live: they voted in the ballot of window 39",
+     [](Evidence& e) {
+       e.other_nodes_asked = true;
+       for (int rank : {0, 2}) *RankOf(e, rank).mutable_age() = Message(kS(3));
+       e.nodes[0].mutable_ranks()->DeleteSubrange(1, 1);
+     }},
     {"NodeSilent",
      v1::VERDICT_KIND_NODE_SILENT,
      v1::SEVERITY_WARNING,
@@ -508,6 +673,16 @@ const Case kSights[] = {
      {},
      "etcd://a:1",
      [](Evidence& e) { e.nodes[0].set_store_error("etcd://a:1: refused"); }},
+    {"StoreUnreachableSinceAWholeSecond",
+     v1::VERDICT_KIND_STORE_UNREACHABLE,
+     v1::SEVERITY_WARNING,
+     {},
+     "(since 2026-11-30T19:01:02Z; what was known then is still used)",
+     [](Evidence& e) {
+       e.nodes[0].set_store_error(
+           "etcd://etcd.example:2379: no answer within 3 s: failed to connect to all addresses "
+           "(since 2026-11-30T19:01:02Z; what was known then is still used)");
+     }},
     {"EventsMissed",
      v1::VERDICT_KIND_RECORDS_MISSED,
      v1::SEVERITY_NOTICE,
@@ -547,6 +722,14 @@ void All(Evidence& e, const std::function<void(v1::RankEvidence&)>& change) {
   }
 }
 
+// Windows of 10 ms, whose gradients took 1 ms and take `gradient` now.
+void MakeShort(Evidence& e, absl::Duration gradient) {
+  EachWindow(e, -1, [&](auto& window) {
+    *window.mutable_window_duration() = Message(kMs(10)), *window.mutable_gradient_duration() = Message(gradient);
+  });
+  All(e, [](auto& rank) { *rank.mutable_early_gradient_duration() = Message(kMs(1)); });
+}
+
 const HealthyCase kHealthy[] = {
     {"AsMade", [](Evidence&) {}},
     {"OneRank",
@@ -564,18 +747,10 @@ const HealthyCase kHealthy[] = {
        *RankOf(e, 1).mutable_wait_p99() = Message(kS(20));
        Wait(RankOf(e, 0), kS(95)), Wait(RankOf(e, 2), kS(95)), Stand(RankOf(e, 1), kS(95), 3);
      }},
-    {"CompilingInTheFirstWindow",
-     [](Evidence& e) { All(e, [](auto& rank) { Stand(rank, kS(240), 1); }), Wait(RankOf(e, 0), kS(230)); },
-     {.windows = 0}},
+    {"CompilingInTheFirstWindow", [](Evidence& e) { All(e, [](auto& rank) { Stand(rank, kS(240), 1); }); }, {.windows = 0}},
     {"EvaluatingBetweenWindows", [](Evidence& e) { All(e, [](auto& rank) { Stand(rank, kS(600), 0); }); }},
-    {"SavingWhileTheOthersAreInABarrier",
-     [](Evidence& e) {
-       All(e, [](auto& rank) { Stand(rank, kS(600), 0); });
-       for (int rank : {1, 2}) {
-         RankOf(e, rank).mutable_progress()->set_in_flight_count(1);
-         RankOf(e, rank).mutable_progress()->set_other_issued_count(1);
-       }
-     }},
+    {"SavingForAShortTimeWhileTheOthersWait", [](Evidence& e) { Evaluate(e, kS(14)); }},
+    {"ATraceThatTakesAMoment", [](Evidence& e) { RankOf(e, 1).set_process_state("t"); }},
     {"AllComputingForLong", [](Evidence& e) { All(e, [](auto& rank) { Stand(rank, kS(600), 2); }); }},
     {"AuditThatReducesOnce", [](Evidence& e) { All(e, [](auto& rank) { rank.set_enforcement(v1::ENFORCEMENT_AUDIT); }); }},
     {"VariableWindowsThatDifferNowAndThen",
@@ -589,6 +764,17 @@ const HealthyCase kHealthy[] = {
          window.set_kind(v1::WINDOW_KIND_PARTIAL), window.set_micro_step_count(2), window.set_last_reduction_at(2),
              window.set_late(true);
        });
+     }},
+    {"WastefulAndUnsteppedUntilAPolicyWasAdopted",
+     [](Evidence& e) {
+       EachWindow(e, -1, MakeWasteful), Adopt(e, 3);
+       EachWindow(e, -1, [](auto& window) { window.mutable_window()->set_unstepped(true); });
+       for (int rank : {0, 1, 2}) {
+         for (int at = 0; at < 3; ++at) {
+           v1::RankWindow& window = *WindowOf(e, rank, at).mutable_window();
+           window.set_mismatched(false), window.set_reduction_issued_count(1), window.set_unstepped(false);
+         }
+       }
      }},
     {"OneThatScalersSkipped",
      [](Evidence& e) { All(e, [](auto& rank) { rank.mutable_windows(3)->mutable_window()->set_unstepped(true); }); }},
@@ -611,6 +797,23 @@ const HealthyCase kHealthy[] = {
     {"NoiseOfAFewWindows",
      [](Evidence& e) {
        for (int at = 0; at < 8; ++at) *WindowOf(e, at % 2, at).mutable_ballot_duration() = Message(kMs(60));
+     }},
+    {"SlowCollectivesInABitMoreThanHalfOfShortWindows",
+     [](Evidence& e) {
+       MakeShort(e, kMs(1));
+       for (int at = 0; at < 11; ++at) {
+         for (int rank : {0, 1, 2}) *WindowOf(e, rank, at).mutable_gradient_duration() = Message(kMs(45));
+       }
+     }},
+    {"SlowedByLittleThanksToShortWindows", [](Evidence& e) { MakeShort(e, kMs(13)); }},
+    {"EndsALittleLaterOnOneRank",
+     [](Evidence& e) {
+       for (int rank : {0, 2}) {
+         EachWindow(e, rank, [](auto& window) {
+           *window.mutable_ballot_duration() = Message(kMs(18));
+           *window.mutable_window()->mutable_exposed_duration() = Message(kMs(30));
+         });
+       }
      }},
     {"OneRankThatIsEarly",
      [](Evidence& e) {
@@ -639,16 +842,17 @@ const HealthyCase kHealthy[] = {
          window.set_unstepped(true), window.set_reduction_issued_count(0), window.set_last_reduction_at(0);
        });
      }},
-    {"AllStandAndOneHasBegunTheNextWindow",
+    {"StandingApartForLessThanAWindowTakes",
      [](Evidence& e) {
-       All(e, [](auto& rank) { Stand(rank, kS(600), 0); });
-       Stand(RankOf(e, 2), kS(600), 1), RankOf(e, 2).mutable_stats()->set_window_index(41);
+       for (int rank : {0, 1, 2}) Stand(RankOf(e, rank), kS(40), rank == 1 ? 1 : 2);
+       *WindowOf(e, 0).mutable_window_duration() = Message(kS(60));
      }},
     {"RanksThatGather",
      [](Evidence& e) {
        All(e, [](auto& rank) { *rank.mutable_age() = Message(kS(3)); });
        e.nodes[0].mutable_ranks()->DeleteSubrange(1, 1);
-     }},
+     },
+     {.windows = 0}},
     {"AWindowApartWhileItCloses", [](Evidence& e) { RankOf(e, 2).mutable_stats()->set_window_index(41); }},
     {"NothingAtAll",
      [](Evidence& e) {
@@ -671,7 +875,23 @@ TEST(Doctor, TellsASlowedLinkOnceAndBlamesNobody) {
 TEST(Doctor, SaysSinceWhenAJobIsIdle) {
   Evidence evidence = HealthyJob();
   All(evidence, [](auto& rank) { Stand(rank, kS(150), 0); });
-  EXPECT_THAT(Text(Diagnose(evidence)[0]), HasSubstr("idle for 2 min 30 s, between windows"));
+  EXPECT_THAT(Text(Diagnose(evidence)[0]), HasSubstr("idle for 2 min 30 s, all ranks between windows"));
+}
+
+TEST(Doctor, SaysSinceWhenAPolicyIsInForce) {
+  Evidence evidence = HealthyJob();
+  Adopt(evidence, 3);
+  EXPECT_THAT(Text(Diagnose(evidence)[0]), HasSubstr("the last 3 looked at, under policy 9 since window 37"));
+}
+
+TEST(Doctor, NeverSaysThatNobodyWaitsWhereSomebodyMay) {
+  Evidence waits = HealthyJob();
+  *RankOf(waits, 1).mutable_wait_p99() = Message(kS(20));
+  Wait(RankOf(waits, 0), kS(95)), Wait(RankOf(waits, 2), kS(95)), Stand(RankOf(waits, 1), kS(95), 3);
+  EXPECT_THAT(Text(Diagnose(waits)[0]), HasSubstr("in a collective: ranks 0, 2"));
+  Evidence unseen = HealthyJob();
+  All(unseen, [](auto& rank) { Stand(rank, kS(150), 2), rank.mutable_stats()->mutable_collectives(0)->set_unknown_count(9); });
+  EXPECT_THAT(Text(Diagnose(unseen)[0]), HasSubstr("cannot be seen here"));
 }
 
 TEST(Doctor, TellsAHangInAFirstWindowAfterFiveMinutes) {
