@@ -4,7 +4,7 @@
 #include "client/cli/plan_view.h"
 #include "client/connection.h"
 #include "client/plan_client.h"
-#include "planner/answer.h"
+#include "client/planner/answer.h"
 
 namespace gradgate::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <vector>
 
-#include "planner/numbers.h"
+#include "client/planner/numbers.h"
 
 namespace gradgate::cli {
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/planner/samples.h"
 #include "daemon/planner/traffic_seen.h"
-#include "planner/answer.h"
+#include "client/planner/answer.h"
 
 namespace gradgate::planner {
 namespace {

@@ -23,7 +23,7 @@
 #include "absl/types/span.h"
 #include "gradgate/v1/plan.pb.h"
 #include "gradgate/v1/stats.pb.h"
-#include "planner/plan.h"
+#include "client/planner/plan.h"
 
 namespace gradgate::planner {
 

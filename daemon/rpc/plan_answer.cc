@@ -5,7 +5,7 @@
 #include "daemon/planner/measure.h"
 #include "daemon/planner/samples.h"
 #include "daemon/rpc/convert.h"
-#include "planner/answer.h"
+#include "client/planner/answer.h"
 
 namespace gradgate {
 

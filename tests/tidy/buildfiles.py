@@ -6,7 +6,7 @@ import re
 from tree import Tree
 
 GLOB = re.compile(r"\bfile\s*\(\s*GLOB|\baux_source_directory\s*\(", re.IGNORECASE)
-BUILT = ("proto/", "shim/", "planner/", "daemon/", "client/", "examples/", "bench/", "tests/")
+BUILT = ("proto/", "shim/", "daemon/", "client/", "examples/", "bench/", "tests/")
 
 
 def words(text: str) -> set[str]:

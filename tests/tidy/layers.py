@@ -21,7 +21,7 @@ FOLDERS = {
     "shim/include": ("shim", 3),
     "shim/python": ("shim", 4),
     "shim/torch": ("shim", 4),
-    "planner": ("planner", 1),
+    "client/planner": ("client", 2),
     "client": ("client", 3),
     "client/cli": ("client", 4),
     "daemon/node": ("daemon", 2),
@@ -40,9 +40,8 @@ CROSSINGS = {
     ("daemon/store", "daemon/node"),  # leaves alone: the mutex, the check of text
     ("shim/capi", "shim/include"),
     # The planner is arithmetic that a daemon does for a job, and the command line for numbers alone, with no daemon there.
-    ("daemon/planner", "planner"),
-    ("daemon/rpc", "planner"),
-    ("client/cli", "planner"),
+    ("daemon/planner", "client/planner"),
+    ("daemon/rpc", "client/planner"),
 }
 # These see everything; nothing else sees them.
 TOP = ("tests", "bench", "examples", "deploy")
@@ -51,9 +50,9 @@ TOP = ("tests", "bench", "examples", "deploy")
 LIBRARIES = {
     "gradgate/store/v1/": ("daemon/",),
     "etcdserverpb/": ("daemon/store/etcd/",),
-    "absl/": ("daemon/", "client/", "planner/"),
-    "google/protobuf/": ("daemon/", "client/", "planner/"),
-    "gradgate/v1/": ("daemon/", "client/", "planner/"),
+    "absl/": ("daemon/", "client/"),
+    "google/protobuf/": ("daemon/", "client/"),
+    "gradgate/v1/": ("daemon/", "client/"),
     "grpcpp/": ("daemon/rpc/", "daemon/store/etcd/", "client/"),
     "grpc/": ("daemon/rpc/", "daemon/store/etcd/", "client/"),
     "prometheus/": ("daemon/metrics/",),

@@ -109,9 +109,10 @@ def test_stopped_rank(binaries: processes.Binaries, folder: pathlib.Path) -> Non
 
         pid = 0
         try:
-            pid = int(processes.wait_for("some windows", after_windows)["ranks"][1]["process_id"])
+            seen: Any = processes.wait_for("some windows", after_windows)
+            pid = int(seen["ranks"][1]["process_id"])
             os.kill(pid, signal.SIGSTOP)
-            verdict = processes.wait_for(
+            verdict: Any = processes.wait_for(
                 "the stop is told",
                 lambda: next((v for v in diagnose(daemon, "endless") if v["kind"] == "VERDICT_KIND_STOPPED"), None),
                 MARGIN_S,

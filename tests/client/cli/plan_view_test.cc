@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "planner/answer.h"
+#include "client/planner/answer.h"
 
 namespace gradgate::cli {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "planner/answer.h"
+#include "client/planner/answer.h"
 #include "tests/daemon/planner/job.h"
 
 namespace gradgate::planner {

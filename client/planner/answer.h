@@ -1,11 +1,11 @@
 // The planner in the words of gradgate.v1. Pure; any thread.
 
-#ifndef GRADGATE_PLANNER_ANSWER_H_
-#define GRADGATE_PLANNER_ANSWER_H_
+#ifndef GRADGATE_CLIENT_PLANNER_ANSWER_H_
+#define GRADGATE_CLIENT_PLANNER_ANSWER_H_
 
 #include "absl/status/statusor.h"
 #include "gradgate/v1/plan.pb.h"
-#include "planner/plan.h"
+#include "client/planner/plan.h"
 
 namespace gradgate::planner {
 
@@ -20,4 +20,4 @@ absl::StatusOr<v1::PlanSyncResponse> AnswerFromNumbers(const v1::PlanSyncRequest
 
 }  // namespace gradgate::planner
 
-#endif  // GRADGATE_PLANNER_ANSWER_H_
+#endif  // GRADGATE_CLIENT_PLANNER_ANSWER_H_

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "planner/answer.h"
-#include "planner/plan.h"
+#include "client/planner/answer.h"
+#include "client/planner/plan.h"
 
 namespace gradgate::planner {
 namespace {

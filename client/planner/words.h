@@ -1,7 +1,7 @@
 // What a plan says to people. Pure; any thread.
 
-#ifndef GRADGATE_PLANNER_WORDS_H_
-#define GRADGATE_PLANNER_WORDS_H_
+#ifndef GRADGATE_CLIENT_PLANNER_WORDS_H_
+#define GRADGATE_CLIENT_PLANNER_WORDS_H_
 
 #include <string>
 
@@ -24,4 +24,4 @@ std::string Policy(const Plan& plan);
 
 }  // namespace gradgate::planner
 
-#endif  // GRADGATE_PLANNER_WORDS_H_
+#endif  // GRADGATE_CLIENT_PLANNER_WORDS_H_

@@ -1,4 +1,4 @@
-#include "planner/collectives.h"
+#include "client/planner/collectives.h"
 
 #include "gtest/gtest.h"
 

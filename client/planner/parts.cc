@@ -1,4 +1,4 @@
-#include "planner/parts.h"
+#include "client/planner/parts.h"
 
 #include <algorithm>
 #include <cmath>

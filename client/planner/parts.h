@@ -8,15 +8,15 @@
 //
 // Forward gathers run beside the forward; backward gathers, reduce-scatters and all-reduces share the link beside the backward.
 
-#ifndef GRADGATE_PLANNER_PARTS_H_
-#define GRADGATE_PLANNER_PARTS_H_
+#ifndef GRADGATE_CLIENT_PLANNER_PARTS_H_
+#define GRADGATE_CLIENT_PLANNER_PARTS_H_
 
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "planner/collectives.h"
-#include "planner/numbers.h"
+#include "client/planner/collectives.h"
+#include "client/planner/numbers.h"
 
 namespace gradgate::planner {
 
@@ -63,4 +63,4 @@ absl::StatusOr<Parts> PartsAfter(const Numbers& base, const Numbers& changes, co
 
 }  // namespace gradgate::planner
 
-#endif  // GRADGATE_PLANNER_PARTS_H_
+#endif  // GRADGATE_CLIENT_PLANNER_PARTS_H_

@@ -1,16 +1,16 @@
 // The planner: what each sync mode costs under given numbers, which is best, and what other circumstances would do. Pure; any
 // thread.
 
-#ifndef GRADGATE_PLANNER_PLAN_H_
-#define GRADGATE_PLANNER_PLAN_H_
+#ifndef GRADGATE_CLIENT_PLANNER_PLAN_H_
+#define GRADGATE_CLIENT_PLANNER_PLAN_H_
 
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "planner/modes.h"
-#include "planner/numbers.h"
-#include "planner/parts.h"
+#include "client/planner/modes.h"
+#include "client/planner/numbers.h"
+#include "client/planner/parts.h"
 
 namespace gradgate::planner {
 
@@ -53,4 +53,4 @@ absl::StatusOr<Answer> MakePlan(const Question& question);
 
 }  // namespace gradgate::planner
 
-#endif  // GRADGATE_PLANNER_PLAN_H_
+#endif  // GRADGATE_CLIENT_PLANNER_PLAN_H_

@@ -6,10 +6,10 @@
 // between nodes takes a ring, 2 (m − 1) / m of its data in 2 (m − 1) messages, or a double binary tree, 2 of it in 2 log2 m,
 // whichever is faster; reduce-scatter and all-gather have the ring alone.
 
-#ifndef GRADGATE_PLANNER_COLLECTIVES_H_
-#define GRADGATE_PLANNER_COLLECTIVES_H_
+#ifndef GRADGATE_CLIENT_PLANNER_COLLECTIVES_H_
+#define GRADGATE_CLIENT_PLANNER_COLLECTIVES_H_
 
-#include "planner/numbers.h"
+#include "client/planner/numbers.h"
 
 namespace gradgate::planner {
 
@@ -50,4 +50,4 @@ Cost AllGather(const Group& group, double bytes, const Links& links);
 
 }  // namespace gradgate::planner
 
-#endif  // GRADGATE_PLANNER_COLLECTIVES_H_
+#endif  // GRADGATE_CLIENT_PLANNER_COLLECTIVES_H_

@@ -1,6 +1,6 @@
 // What modes cost against formulas and against what others measured.
 
-#include "planner/plan.h"
+#include "client/planner/plan.h"
 
 #include <map>
 

@@ -1,10 +1,10 @@
-#include "planner/plan.h"
+#include "client/planner/plan.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "planner/words.h"
+#include "client/planner/words.h"
 
 namespace gradgate::planner {
 namespace {

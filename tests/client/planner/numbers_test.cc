@@ -1,4 +1,4 @@
-#include "planner/numbers.h"
+#include "client/planner/numbers.h"
 
 #include <cmath>
 #include <limits>

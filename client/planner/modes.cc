@@ -1,4 +1,4 @@
-#include "planner/modes.h"
+#include "client/planner/modes.h"
 
 #include <algorithm>
 

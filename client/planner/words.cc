@@ -1,10 +1,10 @@
-#include "planner/words.h"
+#include "client/planner/words.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "planner/plan.h"
+#include "client/planner/plan.h"
 
 namespace gradgate::planner {
 namespace {

@@ -1,8 +1,8 @@
 // What a plan is made from: a job's size, its parameters, its links, and what one micro-step takes. A value that is not set is
 // not known. Names, units and meanings are those of PlanNumbers in proto/gradgate/v1/plan.proto; counts are whole numbers.
 
-#ifndef GRADGATE_PLANNER_NUMBERS_H_
-#define GRADGATE_PLANNER_NUMBERS_H_
+#ifndef GRADGATE_CLIENT_PLANNER_NUMBERS_H_
+#define GRADGATE_CLIENT_PLANNER_NUMBERS_H_
 
 #include <optional>
 #include <string>
@@ -77,4 +77,4 @@ absl::StatusOr<Numbers> ParseChanges(absl::string_view text);
 
 }  // namespace gradgate::planner
 
-#endif  // GRADGATE_PLANNER_NUMBERS_H_
+#endif  // GRADGATE_CLIENT_PLANNER_NUMBERS_H_

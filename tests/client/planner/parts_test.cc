@@ -1,7 +1,7 @@
-#include "planner/parts.h"
+#include "client/planner/parts.h"
 
 #include "gtest/gtest.h"
-#include "planner/plan.h"
+#include "client/planner/plan.h"
 
 namespace gradgate::planner {
 namespace {

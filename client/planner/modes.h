@@ -10,15 +10,15 @@
 //
 // and what a step takes beside its micro-steps. Without shards there are neither gathers nor g.
 
-#ifndef GRADGATE_PLANNER_MODES_H_
-#define GRADGATE_PLANNER_MODES_H_
+#ifndef GRADGATE_CLIENT_PLANNER_MODES_H_
+#define GRADGATE_CLIENT_PLANNER_MODES_H_
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "planner/numbers.h"
-#include "planner/parts.h"
+#include "client/planner/numbers.h"
+#include "client/planner/parts.h"
 
 namespace gradgate::planner {
 
@@ -53,4 +53,4 @@ ModeCost CostOf(const Numbers& numbers, const Parts& parts, const Mode& mode);
 
 }  // namespace gradgate::planner
 
-#endif  // GRADGATE_PLANNER_MODES_H_
+#endif  // GRADGATE_CLIENT_PLANNER_MODES_H_

@@ -1,4 +1,4 @@
-#include "planner/answer.h"
+#include "client/planner/answer.h"
 
 #include <algorithm>
 #include <cmath>
