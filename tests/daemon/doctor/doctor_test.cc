@@ -142,7 +142,7 @@ const Case kStandstills[] = {
      v1::VERDICT_KIND_STOPPED,
      v1::SEVERITY_CRITICAL,
      {1},
-     "let rank 1 go on on host-a: kill -CONT 4001",
+     "let rank 1 go on: kill -CONT 4001 on host-a",
      [](Evidence& e) { RankOf(e, 1).set_process_state("T"); }},
     {"StoppedAlone",
      v1::VERDICT_KIND_STOPPED,
