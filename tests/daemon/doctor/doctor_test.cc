@@ -309,6 +309,7 @@ INSTANTIATE_TEST_SUITE_P(Standstills, EachFault, ::testing::ValuesIn(kStandstill
 void MakeWasteful(v1::WindowEvidence& window) {
   window.mutable_window()->set_reduction_issued_count(4);
   window.mutable_window()->set_collective_issued_count(8);
+  *window.mutable_window()->mutable_wait_duration() = Message(kMs(40));
   window.mutable_window()->set_mismatched(true);
 }
 
@@ -341,7 +342,7 @@ const Case kReductions[] = {
      v1::VERDICT_KIND_WASTED_REDUCTIONS,
      v1::SEVERITY_WARNING,
      {1},
-     "costs 750 kB per optimizer step and rank, and 7.5 ms",
+     "costs 750 kB per optimizer step and rank, and 30 ms",
      [](Evidence& e) { EachWindow(e, 1, MakeWasteful); }},
     {"WastedWhereEndsAreNotSeen",
      v1::VERDICT_KIND_WASTED_REDUCTIONS,
@@ -351,6 +352,15 @@ const Case kReductions[] = {
      [](Evidence& e) {
        EachWindow(e, 1, MakeWasteful);
        RankOf(e, 1).mutable_stats()->mutable_collectives(0)->set_unknown_count(9);
+     }},
+    {"WastedWhereWaitsAreNotSeen",
+     v1::VERDICT_KIND_WASTED_REDUCTIONS,
+     v1::SEVERITY_WARNING,
+     {1},
+     "costs 750 kB per optimizer step and rank; the time is not known here",
+     [](Evidence& e) {
+       EachWindow(e, 1, MakeWasteful);
+       EachWindow(e, 1, [](auto& window) { *window.mutable_window()->mutable_wait_duration() = Message(kMs(1)); });
      }},
     {"WastedUnderThePolicyInForce",
      v1::VERDICT_KIND_WASTED_REDUCTIONS,
