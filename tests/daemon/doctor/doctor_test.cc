@@ -14,7 +14,6 @@
 namespace gradgate {
 namespace {
 
-using ::testing::Contains;
 using testing::EachWindow;
 using ::testing::ElementsAre;
 using testing::End;
@@ -882,32 +881,10 @@ TEST(Doctor, TellsASlowedLinkOnceAndBlamesNobody) {
   EXPECT_THAT(Text(verdicts[0]), HasSubstr("take 75 ms where they took 8 ms"));
 }
 
-TEST(Doctor, SaysSinceWhenAJobIsIdle) {
-  Evidence evidence = HealthyJob();
-  All(evidence, [](auto& rank) { Stand(rank, kS(150), 0); });
-  EXPECT_THAT(Text(Diagnose(evidence)[0]), HasSubstr("idle for 2 min 30 s, all ranks between windows"));
-}
-
 TEST(Doctor, SaysSinceWhenAPolicyIsInForce) {
   Evidence evidence = HealthyJob();
   Adopt(evidence, 3);
   EXPECT_THAT(Text(Diagnose(evidence)[0]), HasSubstr("the last 3 looked at, under policy 9 since window 37"));
-}
-
-TEST(Doctor, NeverSaysThatNobodyWaitsWhereSomebodyMay) {
-  Evidence waits = HealthyJob();
-  *RankOf(waits, 1).mutable_wait_p99() = Message(kS(20));
-  Wait(RankOf(waits, 0), kS(95)), Wait(RankOf(waits, 2), kS(95)), Stand(RankOf(waits, 1), kS(95), 3);
-  EXPECT_THAT(Text(Diagnose(waits)[0]), HasSubstr("in a collective: ranks 0, 2"));
-  Evidence unseen = HealthyJob();
-  All(unseen, [](auto& rank) { Stand(rank, kS(150), 2), rank.mutable_stats()->mutable_collectives(0)->set_unknown_count(9); });
-  EXPECT_THAT(Text(Diagnose(unseen)[0]), HasSubstr("cannot be seen here"));
-}
-
-TEST(Doctor, TellsAHangInAFirstWindowAfterFiveMinutes) {
-  Evidence evidence = HealthyJob({.windows = 0});
-  Wait(RankOf(evidence, 0), kS(301));
-  EXPECT_THAT(Kinds(Diagnose(evidence)), ElementsAre(v1::VERDICT_KIND_HUNG));
 }
 
 TEST(Doctor, TellsTheWorstFirst) {
@@ -917,64 +894,6 @@ TEST(Doctor, TellsTheWorstFirst) {
   OthersWait(evidence, kS(16)), Stand(RankOf(evidence, 1), kS(17), 3);
   EXPECT_THAT(Kinds(Diagnose(evidence)),
               ElementsAre(v1::VERDICT_KIND_HUNG, v1::VERDICT_KIND_WASTED_REDUCTIONS, v1::VERDICT_KIND_RECORDS_MISSED));
-}
-
-TEST(Doctor, MergesNodesAndNamesTheNodeOfTheMissingRank) {
-  Evidence evidence = HealthyJob();
-  OthersWait(evidence, kS(16)), Stand(RankOf(evidence, 1), kS(17), 3);
-  v1::NodeEvidence other;
-  other.set_node_name("node-b");
-  other.add_ranks()->Swap(evidence.nodes[0].mutable_ranks(1));
-  evidence.nodes[0].mutable_ranks()->DeleteSubrange(1, 1);
-  evidence.nodes.push_back(other);
-  const std::vector<v1::Verdict> verdicts = Diagnose(evidence);
-  ASSERT_THAT(Kinds(verdicts), ElementsAre(v1::VERDICT_KIND_HUNG));
-  EXPECT_THAT(Text(verdicts[0]), HasSubstr("rank 1 on host-a (node node-b), pid 4001"));
-}
-
-TEST(Doctor, TakesTheRunningOneOfARankThatTwoNodesKnow) {
-  Evidence evidence = HealthyJob();
-  v1::NodeEvidence other;
-  *other.add_ranks() = RankOf(evidence, 1);
-  End(*other.mutable_ranks(0), v1::STATE_LOST, kS(5));
-  evidence.nodes.push_back(other);
-  EXPECT_THAT(Kinds(Diagnose(evidence)), ElementsAre(v1::VERDICT_KIND_HEALTHY));
-}
-
-TEST(Doctor, TakesTheRunningOneWhicheverNodeIsFirst) {
-  Evidence evidence = HealthyJob();
-  v1::NodeEvidence first;
-  *first.add_ranks() = RankOf(evidence, 1);
-  End(*first.mutable_ranks(0), v1::STATE_LOST, kS(5));
-  evidence.nodes.insert(evidence.nodes.begin(), first);
-  EXPECT_THAT(Kinds(Diagnose(evidence)), ElementsAre(v1::VERDICT_KIND_HEALTHY));
-}
-
-// Two nodes answer at different instants, in which fast jobs close windows.
-TEST(Doctor, AllowsNodesToBeReadAtDifferentInstants) {
-  Evidence evidence = HealthyJob();
-  v1::NodeEvidence other;
-  *other.add_ranks() = RankOf(evidence, 2);
-  other.mutable_ranks(0)->mutable_stats()->set_window_index(55);
-  evidence.nodes[0].mutable_ranks()->DeleteSubrange(2, 1);
-  evidence.nodes.push_back(other);
-  EXPECT_THAT(Kinds(Diagnose(evidence)), ElementsAre(v1::VERDICT_KIND_HEALTHY));
-  evidence.nodes[1].mutable_ranks(0)->mutable_stats()->set_window_index(80);
-  EXPECT_THAT(Kinds(Diagnose(evidence)), Contains(v1::VERDICT_KIND_RANKS_APART));
-}
-
-TEST(Doctor, TakesAbsurdNumbers) {
-  Evidence evidence = HealthyJob();
-  All(evidence, [](auto& rank) {
-    rank.mutable_progress()->mutable_idle()->set_seconds(INT64_MAX);
-    rank.mutable_wait_p99()->set_seconds(INT64_MIN);
-    rank.set_world_size(INT32_MAX);
-    rank.mutable_stats()->set_window_index(INT64_MAX);
-    rank.mutable_stats()->set_rank(-5);
-    rank.set_policy_rejected_version(INT64_MAX);
-    rank.set_policy_rejection(-1);
-  });
-  EXPECT_FALSE(Diagnose(evidence).empty());
 }
 
 }  // namespace
