@@ -86,6 +86,7 @@ struct Waste {
   int64_t windows = 0, issued = 0, intended = 0;
   double bytes = 0;
   double seconds = 0;
+  bool waits_seen = true;
   bool ends_seen = true;  // else nobody knows how long a collective took
 };
 
@@ -101,8 +102,9 @@ Waste WasteOf(const JobFacts& facts) {
       waste.intended += window.reduction_intended_count();
       const double share = 1.0 - static_cast<double>(window.reduction_intended_count()) / window.reduction_issued_count();
       waste.bytes += share * static_cast<double>(window.gradient_bytes());
-      waste.seconds +=
-          share * absl::ToDoubleSeconds(std::max(ToDuration(window.exposed_duration()), ToDuration(window.wait_duration())));
+      // Of an exposed time without as much waiting only the end is seen: the last reduction, and nothing of those before it.
+      waste.waits_seen = waste.waits_seen && ToDuration(window.wait_duration()) >= ToDuration(window.exposed_duration());
+      waste.seconds += share * absl::ToDoubleSeconds(ToDuration(window.wait_duration()));
     }
   }
   return waste;
@@ -154,6 +156,7 @@ std::string SumText(const std::map<int32_t, int64_t>& counts, RankSet* ranks) {
 
 std::string TimeText(const Waste& waste) {
   if (!waste.ends_seen) return "; the time is not known here, where ends of collectives are not seen";
+  if (!waste.waits_seen) return "; the time is not known here, where waits inside backwards are not seen";
   if (waste.seconds <= 0 || waste.windows == 0) return "; the time is not known";
   return absl::StrCat(", and ", Span(absl::Seconds(waste.seconds / static_cast<double>(waste.windows))), " of its time");
 }

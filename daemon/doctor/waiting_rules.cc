@@ -158,8 +158,9 @@ void FindStopped(const JobFacts& facts, Verdicts& out) {
   for (size_t i = 0; i < std::min(stopped.size(), kMaxAdvice); ++i) {
     const std::string& host = stopped[i].told->stats().host_name();
     const int64_t process_id = stopped[i].told->stats().process_id();
-    verdict.add_advice(absl::StrCat("let rank ", stopped[i].rank(), " go on", host.empty() ? "" : " on ", Shown(host),
-                                    ": kill -CONT ", process_id > 0 ? absl::StrCat(process_id) : "its pid"));
+    verdict.add_advice(absl::StrCat("let rank ", stopped[i].rank(), " go on: kill -CONT ",
+                                    process_id > 0 ? absl::StrCat(process_id) : "its pid",
+                                    host.empty() ? "" : absl::StrCat(" on ", Shown(host))));
   }
   verdict.add_advice("see who stopped it: a terminal (Ctrl-Z), a debugger, a batch system that suspends jobs");
   out.push_back(std::move(verdict));

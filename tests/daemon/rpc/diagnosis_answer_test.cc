@@ -198,7 +198,7 @@ TEST_F(DiagnosisAnswer, CountsRunningJobsByVerdict) {
   const auto ended = registry_.Register(1000, other.Map());
   registry_.End(ended->connection, Ending::kDisconnected);
   const auto counts = CountVerdicts(registry_);
-  EXPECT_EQ(counts.size(), 22u);
+  EXPECT_EQ(counts.size(), 24u);
   EXPECT_EQ(counts.at("overridden"), 1);
   EXPECT_EQ(counts.at("healthy"), 0);
   EXPECT_EQ(counts.at("rank_lost"), 0);  // of a job that has ended
