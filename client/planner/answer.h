@@ -4,8 +4,8 @@
 #define GRADGATE_CLIENT_PLANNER_ANSWER_H_
 
 #include "absl/status/statusor.h"
-#include "gradgate/v1/plan.pb.h"
 #include "client/planner/plan.h"
+#include "gradgate/v1/plan.pb.h"
 
 namespace gradgate::planner {
 

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/planner/answer.h"
 #include "daemon/planner/samples.h"
 #include "daemon/planner/traffic_seen.h"
-#include "client/planner/answer.h"
 
 namespace gradgate::planner {
 namespace {

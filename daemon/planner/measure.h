@@ -21,9 +21,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "client/planner/plan.h"
 #include "gradgate/v1/plan.pb.h"
 #include "gradgate/v1/stats.pb.h"
-#include "client/planner/plan.h"
 
 namespace gradgate::planner {
 

@@ -1,7 +1,7 @@
 // The policies of jobs, as the common store has them: proposes new ones, and knows what each job's ranks are to be offered.
 //
-// A policy belongs to one run of a job, and to one attempt of it: names are not unique, and nothing on a page tells a restart from
-// another run of the same name.
+// A policy belongs to one run of a job, and to one attempt of it: names are not unique, and nothing on a page tells a restart
+// from another run of the same name.
 //
 // Whatever the store says is only ever offered: a rank takes nothing that is not newer than what it holds, and a job only what
 // all of its ranks hold. So a store that is old, empty or torn in two changes nothing.
@@ -76,7 +76,7 @@ class PolicyDesk final : public PolicySource {
   mutable Mutex mutex_;
   Policies policies_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> revisions_ ABSL_GUARDED_BY(mutex_);  // by key, of all that the store has, sound or not
-  Policies written_ ABSL_GUARDED_BY(mutex_);  // by this daemon, and not in the store's copy yet
+  Policies written_ ABSL_GUARDED_BY(mutex_);                          // by this daemon, and not in the store's copy yet
 };
 
 }  // namespace gradgate

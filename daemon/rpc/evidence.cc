@@ -53,8 +53,7 @@ v1::RankEvidence ToEvidence(const RankEvidenceView& view, absl::Time now) {
   *out.mutable_stats() = ToMessage(view.rank);
   out.set_world_size(Signed32(identity.world_size));
   const Enforcement in_force = page::UnpackEnforcement(totals.sync_mode);
-  out.set_enforcement(
-      static_cast<v1::Enforcement>(in_force != Enforcement::kUnspecified ? in_force : identity.enforcement));
+  out.set_enforcement(static_cast<v1::Enforcement>(in_force != Enforcement::kUnspecified ? in_force : identity.enforcement));
   out.set_accumulate(Signed32(identity.accumulate));
   out.set_config_hash(identity.config_hash);
   Set(now - identity.start_time(), out.mutable_age());

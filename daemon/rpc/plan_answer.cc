@@ -2,10 +2,10 @@
 
 #include <vector>
 
+#include "client/planner/answer.h"
 #include "daemon/planner/measure.h"
 #include "daemon/planner/samples.h"
 #include "daemon/rpc/convert.h"
-#include "client/planner/answer.h"
 
 namespace gradgate {
 

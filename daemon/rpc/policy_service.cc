@@ -71,10 +71,11 @@ absl::Status CheckKnown(const v1::SetPolicyRequest& request, const v1::PolicySta
   int64_t held = 0;
   for (const v1::RankPolicy& rank : present.ranks()) held = std::max(held, rank.adopted_version());
   const int fields = v1::Policy::descriptor()->field_count();
-  if (held == 0 || present.proposed().version() >= held || request.update_mask().paths_size() >= fields) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("ranks have version ", held, " in force, which the store does not have (it was emptied), so what is to stay is ",
-                   "not known; name all ", fields, " fields: mode=, bucket=, wire=, reshard= and enforcement="));
+  if (held == 0 || present.proposed().version() >= held || request.update_mask().paths_size() >= fields)
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "ranks have version ", held, " in force, which the store does not have (it was emptied), so what is to stay is ",
+      "not known; name all ", fields, " fields: mode=, bucket=, wire=, reshard= and enforcement="));
 }
 
 absl::Status CheckRunning(const v1::PolicyStatus& present) {

@@ -62,7 +62,8 @@ constexpr SyncMode UnpackMode(uint64_t word) {
   return (word & 0xff) <= static_cast<uint64_t>(SyncMode::kAuto) ? static_cast<SyncMode>(word & 0xff) : SyncMode::kUnspecified;
 }
 constexpr Enforcement UnpackEnforcement(uint64_t word) {
-  return word >> 8 <= static_cast<uint64_t>(Enforcement::kEnforce) ? static_cast<Enforcement>(word >> 8) : Enforcement::kUnspecified;
+  return word >> 8 <= static_cast<uint64_t>(Enforcement::kEnforce) ? static_cast<Enforcement>(word >> 8)
+                                                                   : Enforcement::kUnspecified;
 }
 
 // Written once. A reader first loads `magic` with acquire; zero means "not ready yet".

@@ -5,9 +5,9 @@
 #include <fstream>
 #include <iterator>
 
+#include "client/planner/answer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "client/planner/answer.h"
 
 namespace gradgate::cli {
 namespace {

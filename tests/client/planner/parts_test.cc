@@ -1,7 +1,7 @@
 #include "client/planner/parts.h"
 
-#include "gtest/gtest.h"
 #include "client/planner/plan.h"
+#include "gtest/gtest.h"
 
 namespace gradgate::planner {
 namespace {

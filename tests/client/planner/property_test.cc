@@ -6,9 +6,9 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "gtest/gtest.h"
 #include "client/planner/answer.h"
 #include "client/planner/plan.h"
+#include "gtest/gtest.h"
 
 namespace gradgate::planner {
 namespace {

@@ -3,9 +3,9 @@
 #include <map>
 #include <random>
 
+#include "client/planner/answer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "client/planner/answer.h"
 #include "tests/daemon/planner/job.h"
 
 namespace gradgate::planner {
