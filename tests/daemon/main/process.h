@@ -17,7 +17,7 @@ namespace gradgate::testing {
 class Process {
  public:
   // Runs `arguments` (the first is the file) with `environment` ("NAME=value") added; stdout and stderr go into one pipe.
-  Process(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {});
+  explicit Process(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {});
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;

@@ -25,10 +25,8 @@
 namespace gradgate {
 namespace {
 
-using testing::FakeIdentity;
 using testing::FakePage;
 using testing::FakeTrainer;
-using ::testing::HasSubstr;
 using testing::kWitnessJob;
 using testing::LingeringSocket;
 using testing::MakeHello;

@@ -20,7 +20,6 @@ namespace {
 
 using testing::DeadAddress;
 using testing::DeafPort;
-using ::testing::ElementsAre;
 using testing::FakePeer;
 using testing::FakeStore;
 using ::testing::HasSubstr;
