@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "proto/shm/types.h"
 
 namespace gradgate::cli {
 namespace {
@@ -17,8 +18,6 @@ namespace {
 using Values = std::vector<std::pair<absl::string_view, int>>;
 constexpr char kGiven[] = "given";
 constexpr char kAsGiven[] = "as given";
-constexpr double kMinBucketBytes = 4096;
-constexpr double kMaxBucketBytes = static_cast<double>(int64_t{1} << 40);
 
 const Values& Modes() {
   static const auto* values = new Values{{"auto", v1::SYNC_MODE_AUTO},
@@ -72,8 +71,8 @@ absl::StatusOr<int64_t> ParseBytes(absl::string_view text) {
     break;
   }
   double value;
-  if (absl::SimpleAtod(absl::StripAsciiWhitespace(number), &value) && value * unit >= kMinBucketBytes &&
-      value * unit <= kMaxBucketBytes) {
+  if (absl::SimpleAtod(absl::StripAsciiWhitespace(number), &value) && value * unit >= static_cast<double>(kMinBucketBytes) &&
+      value * unit <= static_cast<double>(kMaxBucketBytes)) {
     return static_cast<int64_t>(value * unit);
   }
   return absl::InvalidArgumentError(

@@ -3,14 +3,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "google/protobuf/util/field_mask_util.h"
+#include "proto/shm/types.h"
 
 namespace gradgate {
 namespace {
 
 using google::protobuf::util::FieldMaskUtil;
 
-constexpr int64_t kMinBucketBytes = 4096;
-constexpr int64_t kMaxBucketBytes = int64_t{1} << 40;
+static_assert(v1::SYNC_MODE_AUTO == static_cast<int>(SyncMode::kAuto));
+static_assert(v1::WIRE_TYPE_FP16 == static_cast<int>(WireType::kFp16));
+static_assert(v1::RESHARD_WINDOW == static_cast<int>(Reshard::kWindow));
+static_assert(v1::ENFORCEMENT_ENFORCE == static_cast<int>(Enforcement::kEnforce));
+static_assert(v1::POLICY_REJECTION_FIXED == static_cast<int>(PolicyRejection::kFixed));
 constexpr char kFields[] = "sync_mode, bucket_bytes, wire_type, reshard, enforcement";
 
 absl::Status UnknownValue(const char* field, int value) {
@@ -26,7 +30,7 @@ absl::Status CheckPolicy(const v1::Policy& policy) {
   if (!v1::Reshard_IsValid(policy.reshard())) return UnknownValue("reshard", policy.reshard());
   if (!v1::Enforcement_IsValid(policy.enforcement())) return UnknownValue("enforcement", policy.enforcement());
   const int64_t bytes = policy.bucket_bytes();
-  if (bytes != 0 && (bytes < kMinBucketBytes || bytes > kMaxBucketBytes)) {
+  if (bytes != 0 && (bytes < static_cast<int64_t>(kMinBucketBytes) || bytes > static_cast<int64_t>(kMaxBucketBytes))) {
     return absl::InvalidArgumentError(absl::StrCat("bucket_bytes is ", bytes, "; give ", kMinBucketBytes, " to ",
                                                    kMaxBucketBytes, ", or 0 for what the trainers were given"));
   }

@@ -57,6 +57,10 @@ enum class Enforcement : uint8_t {
 // The type in which gradients travel. Unspecified, here and below: as the trainer was given.
 enum class WireType : uint8_t { kUnspecified = 0, kGradient = 1, kBf16 = 2, kFp16 = 3 };
 
+// A policy's bucket size is 0, for as given, or between these.
+inline constexpr uint64_t kMinBucketBytes = 4096;
+inline constexpr uint64_t kMaxBucketBytes = uint64_t{1} << 40;
+
 // What sharded wrappers do with gathered parameters inside a window.
 enum class Reshard : uint8_t { kUnspecified = 0, kEveryMicroStep = 1, kWindow = 2 };
 

@@ -33,10 +33,6 @@ SyncMode FirstMode(const LedgerOptions& o) {
   return (o.roles & RoleBit(GroupRole::kReplicate)) != 0 ? SyncMode::kWindowReplica : SyncMode::kEveryMicroStep;
 }
 
-bool EveryMicroStep(Enforcement enforcement, SyncMode mode) {
-  return enforcement != Enforcement::kEnforce || mode == SyncMode::kEveryMicroStep;
-}
-
 }  // namespace
 
 Ledger::Ledger(LedgerOptions options)
@@ -353,8 +349,7 @@ Status Ledger::SetMode(SyncMode mode) {
   if (!engine_.Configure({o_.accumulate, EveryMicroStep(enforcement_, mode), engine_.config().predicted}))
     return FailedPrecondition("the mode cannot change inside a window; close it first");
   policy_ = mode;
-  const Enforcement changed = enforcement_ == o_.enforcement ? Enforcement::kUnspecified : enforcement_;
-  member_->page().totals.sync_mode.store(page::PackMode(mode_in_force(), changed), std::memory_order_relaxed);
+  member_->PublishMode(mode_in_force(), enforcement_);
   return OkStatus();
 }
 

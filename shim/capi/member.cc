@@ -91,7 +91,7 @@ void Member::Publish(const MemberOptions& o, const Facts& facts, SyncMode in_for
   identity.config_hash = Digest(facts);
   const Status exported = Recorder::Create(identity, &recorder_);
   guard_ = std::make_unique<ForkGuard>(nullptr, &recorder_->page(), sizeof(page::StatsPage));
-  page().totals.sync_mode.store(static_cast<uint64_t>(in_force), std::memory_order_relaxed);
+  PublishMode(in_force, o.enforcement);
   if (!exported.ok()) Warn("stats_page", "counts stay in this process: " + exported.message());
   if (!exported.ok() || o.enforcement == Enforcement::kOff || o.daemon_dirs.empty()) return;
   const auto log = [](void* user, const char* reason, const char* message) {
@@ -156,6 +156,15 @@ bool Member::WindowClosed(page::WindowRecord record, const WindowEnd& end) {
   }
   if (adopted) PublishPolicy();
   return adopted;
+}
+
+bool EveryMicroStep(Enforcement enforcement, SyncMode mode) {
+  return enforcement != Enforcement::kEnforce || mode == SyncMode::kEveryMicroStep;
+}
+
+void Member::PublishMode(SyncMode in_force, Enforcement enforcement) {
+  const Enforcement changed = enforcement == given_ ? Enforcement::kUnspecified : enforcement;
+  page().totals.sync_mode.store(page::PackMode(in_force, changed), std::memory_order_relaxed);
 }
 
 void Member::AnswerPolicy(PolicyRejection rejection) {

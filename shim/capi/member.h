@@ -52,6 +52,9 @@ Facts CommonFacts(const MemberOptions& options);
 // Of a deadline, what is kept for finding out who is missing.
 int64_t NamingBudget(int64_t deadline_ns);
 
+// Whether each micro-step is to reduce, under what is in force.
+bool EveryMicroStep(Enforcement enforcement, SyncMode mode);
+
 class Member {
  public:
   // Shakes hands with all ranks, then makes the page and looks for the daemon. `in_force`: the mode of the first window.
@@ -91,6 +94,8 @@ class Member {
   // Where this rank is with policies. The owner answers what is unvetted, then publishes, and votes with every ballot.
   PolicyStage& stage() { return stage_; }
   const PolicyStage& stage() const { return stage_; }
+  // The page tells what is in force.
+  void PublishMode(SyncMode in_force, Enforcement enforcement);
   void AnswerPolicy(PolicyRejection rejection);  // of what is unvetted; kNone: this rank can carry it out
 
   // The rank ends: the page says so, the daemon is told, and the other ranks why, unless it failed.
@@ -100,11 +105,12 @@ class Member {
 
  private:
   explicit Member(const MemberOptions& options)
-      : alone_(options.world_size == 1), log_(options.log), log_user_(options.log_user) {}
+      : alone_(options.world_size == 1), given_(options.enforcement), log_(options.log), log_user_(options.log_user) {}
   void Publish(const MemberOptions& options, const Facts& facts, SyncMode in_force, const uint8_t (&run_id)[16]);
   void PublishPolicy();
 
   const bool alone_;
+  const Enforcement given_;
   void (*const log_)(void* user, uint32_t severity, const char* reason, const char* message);
   void* const log_user_;
   std::unique_ptr<Recorder> recorder_;

@@ -45,7 +45,7 @@ Session::Session(SessionOptions options)
       mode_(o_.mode),
       enforcement_(o_.enforcement),
       bucket_bytes_(o_.bucket_bytes),
-      engine_({o_.accumulate, o_.enforcement != Enforcement::kEnforce || o_.mode == SyncMode::kEveryMicroStep}),
+      engine_({o_.accumulate, EveryMicroStep(o_.enforcement, o_.mode)}),
       reducer_(o_.tensors, o_.bucket_bytes) {}
 
 Status Session::Create(SessionOptions options, std::unique_ptr<Session>* out) {
@@ -421,13 +421,11 @@ void Session::TakeUp(const SyncPolicy& policy) {
   const bool as_given = policy.sync_mode == SyncMode::kUnspecified || policy.sync_mode == SyncMode::kAuto;
   mode_ = as_given ? o_.mode : policy.sync_mode;
   enforcement_ = policy.enforcement == Enforcement::kUnspecified ? o_.enforcement : policy.enforcement;
-  const bool every_micro_step = enforcement_ != Enforcement::kEnforce || mode_ == SyncMode::kEveryMicroStep;
-  (void)engine_.Configure({o_.accumulate, every_micro_step});
+  (void)engine_.Configure({o_.accumulate, EveryMicroStep(enforcement_, mode_)});
   const uint64_t bucket_bytes = policy.bucket_bytes != 0 ? policy.bucket_bytes : o_.bucket_bytes;
   if (bucket_bytes != bucket_bytes_) reducer_.Replan(bucket_bytes);
   bucket_bytes_ = bucket_bytes;
-  const Enforcement changed = enforcement_ == o_.enforcement ? Enforcement::kUnspecified : enforcement_;
-  member_->page().totals.sync_mode.store(page::PackMode(mode_in_force(), changed), std::memory_order_relaxed);
+  member_->PublishMode(mode_in_force(), enforcement_);
 }
 
 Status Session::FailWindow(Status status) {

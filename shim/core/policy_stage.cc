@@ -7,7 +7,7 @@ namespace gradgate {
 bool KnownPolicy(const SyncPolicy& policy) {
   const bool enforcement = policy.enforcement == Enforcement::kUnspecified || policy.enforcement == Enforcement::kAudit ||
                            policy.enforcement == Enforcement::kEnforce;
-  const bool bucket = policy.bucket_bytes == 0 || (policy.bucket_bytes >= 4096 && policy.bucket_bytes <= uint64_t{1} << 40);
+  const bool bucket = policy.bucket_bytes == 0 || (policy.bucket_bytes >= kMinBucketBytes && policy.bucket_bytes <= kMaxBucketBytes);
   return policy.sync_mode <= SyncMode::kAuto && policy.wire_type <= WireType::kFp16 && policy.reshard <= Reshard::kWindow &&
          enforcement && bucket;
 }
