@@ -92,7 +92,7 @@ absl::StatusOr<std::unique_ptr<Store>> OpenEtcd(const StoreOptions& options, con
   return OpenEtcdStore(etcd);
 }
 
-std::string NodeKey(const StoreOptions& options) { return absl::StrCat("nodes/", options.node_name); }
+std::string NodeKey(const StoreOptions& options) { return absl::StrCat(kNodesPrefix, options.node_name); }
 
 // Who keeps the name, for people.
 std::string DescribeOther(const StoreOptions& options, const Store& store) {

@@ -63,11 +63,8 @@ JobView JobEntry::View() const {
   view.start_time = StartTime();
   view.end_time = EndTime();
   view.rank_counts = CountStates(ranks);
-  const uint64_t in_force = lowest.counters().totals.sync_mode;
-  const SyncMode mode = page::UnpackMode(in_force);
-  const Enforcement enforcement = page::UnpackEnforcement(in_force);
-  view.sync_mode = mode != SyncMode::kUnspecified ? mode : lowest.identity().sync_mode;
-  view.enforcement = enforcement != Enforcement::kUnspecified ? enforcement : lowest.identity().enforcement;
+  view.sync_mode = ModeInForce(lowest.identity(), lowest.counters());
+  view.enforcement = EnforcementInForce(lowest.identity(), lowest.counters());
   view.accumulate = lowest.identity().accumulate;
   view.lowest_rank = ranks.begin()->first;
   view.closed_by_all = ClosedByAll();

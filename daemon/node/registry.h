@@ -104,6 +104,9 @@ class Registry {
   // As GetJobStats, with what the doctor looks at.
   absl::StatusOr<JobEvidenceView> GetEvidence(absl::string_view selector);
 
+  // The same of all jobs that run.
+  std::vector<JobEvidenceView> GetRunningEvidence();
+
   // The job that `selector` means. Errors as GetJobStats.
   absl::StatusOr<uint64_t> FindJob(absl::string_view selector);
   absl::StatusOr<JobView> ViewJob(absl::string_view selector);
@@ -124,6 +127,7 @@ class Registry {
   NodeView GetNode();
 
  private:
+  JobEvidenceView EvidenceOf(const JobEntry& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   RankSinks SinksOf(JobEntry& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RefreshAll(Pass pass) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Expire() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

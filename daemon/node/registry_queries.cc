@@ -105,9 +105,24 @@ absl::StatusOr<JobEvidenceView> Registry::GetEvidence(absl::string_view selector
   Expire();
   absl::StatusOr<JobEntry*> job = Find(selector);
   if (!job.ok()) return job.status();
-  JobEvidenceView evidence{(*job)->View(), clock_->Now(), {}};
+  return EvidenceOf(**job);
+}
+
+std::vector<JobEvidenceView> Registry::GetRunningEvidence() {
+  MutexLock lock(&mutex_);
+  RefreshAll(Pass::kQuery);
+  Expire();
+  std::vector<JobEvidenceView> all;
+  for (const auto& [id, job] : jobs_) {
+    if (job->running()) all.push_back(EvidenceOf(*job));
+  }
+  return all;
+}
+
+JobEvidenceView Registry::EvidenceOf(const JobEntry& job) const {
+  JobEvidenceView evidence{job.View(), clock_->Now(), {}};
   const uint64_t now_ns = clock_->MonotonicNs();
-  for (const auto& [rank, track] : (*job)->ranks) evidence.ranks.push_back(track.Evidence(evidence.now, now_ns));
+  for (const auto& [rank, track] : job.ranks) evidence.ranks.push_back(track.Evidence(evidence.now, now_ns));
   return evidence;
 }
 

@@ -33,6 +33,16 @@ struct RankView {
   uint64_t connect_count = 0;  // times it said Hello to this daemon
 };
 
+// What is in force on a rank: as its page tells, else as it was given.
+inline SyncMode ModeInForce(const RankIdentity& identity, const Counters& counters) {
+  const SyncMode mode = page::UnpackMode(counters.totals.sync_mode);
+  return mode != SyncMode::kUnspecified ? mode : identity.sync_mode;
+}
+inline Enforcement EnforcementInForce(const RankIdentity& identity, const Counters& counters) {
+  const Enforcement enforcement = page::UnpackEnforcement(counters.totals.sync_mode);
+  return enforcement != Enforcement::kUnspecified ? enforcement : identity.enforcement;
+}
+
 struct JobView {
   uint64_t id = 0;  // this daemon's number for the job, never reused
   uint32_t user_id = 0;

@@ -16,12 +16,11 @@ namespace {
 using google::protobuf::util::MessageDifferencer;
 using google::protobuf::util::TimeUtil;
 
-constexpr char kPrefix[] = "policies/";
 constexpr size_t kMaxNameBytes = 128;
 
 // Job names are anything printable; hexadecimal digits are safe in any store.
 std::string KeyOf(const JobKey& job) {
-  return absl::StrCat(kPrefix, job.user_id, "/", absl::BytesToHexString(job.job_name), "/", job.run_id, "/", job.attempt);
+  return absl::StrCat(kPoliciesPrefix, job.user_id, "/", absl::BytesToHexString(job.job_name), "/", job.run_id, "/", job.attempt);
 }
 
 // Of the years 1 to 9999, which JSON can tell.
@@ -59,7 +58,7 @@ PolicyDesk::PolicyDesk(Store* store, const Clock* clock, std::string node_name)
 void PolicyDesk::Refresh() {
   Policies policies;
   std::map<std::string, int64_t> revisions;
-  for (const StoredValue& value : store_->List(kPrefix)) {
+  for (const StoredValue& value : store_->List(kPoliciesPrefix)) {
     revisions.emplace(value.key, value.revision);
     store::v1::StoredPolicy stored;
     if (!stored.ParseFromString(value.value) || !Sound(stored) || value.revision <= 0) continue;

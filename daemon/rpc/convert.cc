@@ -4,27 +4,10 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "daemon/rpc/fields.h"
 
 namespace gradgate {
 namespace {
-
-int64_t Signed(uint64_t value) { return static_cast<int64_t>(std::min<uint64_t>(value, INT64_MAX)); }
-int32_t Signed32(uint64_t value) { return static_cast<int32_t>(std::min<uint64_t>(value, INT32_MAX)); }
-
-void Set(uint64_t ns, google::protobuf::Duration* out) {
-  out->set_seconds(Signed(ns / 1'000'000'000));
-  out->set_nanos(static_cast<int32_t>(ns % 1'000'000'000));
-}
-
-// Left unset outside of what a Timestamp may hold.
-void Set(absl::Time time, google::protobuf::Timestamp* out) {
-  const absl::Time last = absl::FromUnixSeconds(253402300799);  // year 9999
-  const absl::Time inside = std::clamp(time, absl::UnixEpoch(), last);
-  const int64_t ns = absl::ToUnixNanos(inside);
-  const int64_t seconds = absl::ToUnixSeconds(inside);
-  out->set_seconds(seconds);
-  out->set_nanos(ns == INT64_MAX ? 0 : static_cast<int32_t>(ns - seconds * 1'000'000'000));
-}
 
 v1::State ToState(RankState state) { return static_cast<v1::State>(static_cast<int>(state) + 1); }
 static_assert(v1::STATE_RUNNING == static_cast<int>(RankState::kRunning) + 1);
@@ -235,8 +218,7 @@ v1::RankStats ToMessage(const RankView& rank) {
   if (values.last_event_ns != 0) Set(rank.identity.WallTime(values.last_event_ns), out.mutable_last_event_time());
   out.set_window_index(Signed(values.window_index));
   out.set_micro_step(Signed32(values.micro_step));
-  const SyncMode mode = page::UnpackMode(values.sync_mode);
-  out.set_sync_mode(ToMode(static_cast<uint64_t>(mode != SyncMode::kUnspecified ? mode : rank.identity.sync_mode)));
+  out.set_sync_mode(ToMode(static_cast<uint64_t>(ModeInForce(rank.identity, rank.counters))));
   out.set_policy_version(Signed(values.policy_version));
   Totals totals;
   totals.Add(rank);

@@ -22,6 +22,15 @@ std::string KindWord(v1::VerdictKind kind) {
   return absl::AsciiStrToLower(absl::StripPrefix(v1::VerdictKind_Name(kind), "VERDICT_KIND_"));
 }
 
+// With what the kernel says of the ranks' processes.
+v1::NodeEvidence WithProcesses(const JobEvidenceView& view) {
+  v1::NodeEvidence evidence = ToEvidence(view);
+  for (size_t i = 0; i < view.ranks.size(); ++i) {
+    evidence.mutable_ranks(static_cast<int>(i))->set_process_state(ReadProcessState(view.ranks[i].peer_process_id));
+  }
+  return evidence;
+}
+
 }  // namespace
 
 absl::StatusOr<v1::DiagnoseResponse> AnswerEvidence(const v1::DiagnoseRequest& request, const std::string& node_name,
@@ -30,10 +39,7 @@ absl::StatusOr<v1::DiagnoseResponse> AnswerEvidence(const v1::DiagnoseRequest& r
   if (!view.ok()) return view.status();
   v1::DiagnoseResponse response;
   v1::NodeEvidence* evidence = response.add_evidence();
-  *evidence = ToEvidence(*view);
-  for (size_t i = 0; i < view->ranks.size(); ++i) {
-    evidence->mutable_ranks(static_cast<int>(i))->set_process_state(ReadProcessState(view->ranks[i].peer_process_id));
-  }
+  *evidence = WithProcesses(*view);
   evidence->set_node_name(node_name);
   if (store != nullptr) {
     const StoreHealth health = store->Health();
@@ -62,14 +68,9 @@ std::map<std::string, int64_t> CountVerdicts(Registry& registry) {
   for (int kind = v1::VERDICT_KIND_HEALTHY; kind <= v1::VerdictKind_MAX; ++kind) {
     counts.emplace(KindWord(static_cast<v1::VerdictKind>(kind)), 0);
   }
-  for (const JobView& job : registry.ListJobs()) {
-    if (job.state != RankState::kRunning) continue;
-    v1::DiagnoseRequest request;
-    request.set_job(job.run_id);
-    absl::StatusOr<v1::DiagnoseResponse> part = AnswerEvidence(request, "", nullptr, registry);
-    if (!part.ok()) continue;  // ended meanwhile
+  for (const JobEvidenceView& view : registry.GetRunningEvidence()) {
     Evidence evidence;
-    evidence.nodes.push_back(std::move(*part->mutable_evidence(0)));
+    evidence.nodes.push_back(WithProcesses(view));
     std::set<std::string> kinds;
     for (const v1::Verdict& verdict : Diagnose(evidence)) kinds.insert(KindWord(verdict.kind()));
     for (const std::string& kind : kinds) ++counts[kind];

@@ -1,24 +1,10 @@
 #include "daemon/rpc/evidence.h"
 
-#include <algorithm>
-
 #include "daemon/rpc/convert.h"
+#include "daemon/rpc/fields.h"
 
 namespace gradgate {
 namespace {
-
-int64_t Signed(uint64_t value) { return static_cast<int64_t>(std::min<uint64_t>(value, INT64_MAX)); }
-int32_t Signed32(uint64_t value) { return static_cast<int32_t>(std::min<uint64_t>(value, INT32_MAX)); }
-
-void Set(uint64_t ns, google::protobuf::Duration* out) {
-  out->set_seconds(Signed(ns / 1'000'000'000));
-  out->set_nanos(static_cast<int32_t>(ns % 1'000'000'000));
-}
-
-// Negative is zero: wall clocks are set back.
-void Set(absl::Duration duration, google::protobuf::Duration* out) {
-  Set(static_cast<uint64_t>(std::max<int64_t>(absl::ToInt64Nanoseconds(duration), 0)), out);
-}
 
 v1::WindowEvidence ToEvidence(const RankIdentity& identity, const TrailWindow& window) {
   const page::WindowRecord& record = window.record;
@@ -52,8 +38,7 @@ v1::RankEvidence ToEvidence(const RankEvidenceView& view, absl::Time now) {
   v1::RankEvidence out;
   *out.mutable_stats() = ToMessage(view.rank);
   out.set_world_size(Signed32(identity.world_size));
-  const Enforcement in_force = page::UnpackEnforcement(totals.sync_mode);
-  out.set_enforcement(static_cast<v1::Enforcement>(in_force != Enforcement::kUnspecified ? in_force : identity.enforcement));
+  out.set_enforcement(static_cast<v1::Enforcement>(EnforcementInForce(identity, view.rank.counters)));
   out.set_accumulate(Signed32(identity.accumulate));
   out.set_config_hash(identity.config_hash);
   Set(now - identity.start_time(), out.mutable_age());

@@ -19,7 +19,7 @@ std::optional<StoredNode> ParseStoredNode(const StoredValue& entry_untrusted) {
   const auto fits = [](const std::string& text) { return text.size() <= kMaxBytes && IsPrintableUtf8(text); };
   StoredNode node;
   if (!node.ParseFromString(entry_untrusted.value)) return std::nullopt;
-  if (node.node_name().empty() || entry_untrusted.key != absl::StrCat("nodes/", node.node_name())) return std::nullopt;
+  if (node.node_name().empty() || entry_untrusted.key != absl::StrCat(kNodesPrefix, node.node_name())) return std::nullopt;
   if (!fits(node.node_name()) || !fits(node.advertise_address()) || !fits(node.version())) return std::nullopt;
   return node;
 }

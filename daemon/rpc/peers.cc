@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "daemon/node/mutex.h"
 #include "daemon/rpc/fan_out.h"
+#include "daemon/rpc/fields.h"
 #include "daemon/rpc/peer_book.h"
 #include "daemon/rpc/presentable.h"
 #include "grpcpp/support/proto_buffer_reader.h"
@@ -17,7 +18,6 @@ namespace {
 
 using store::v1::StoredNode;
 
-constexpr absl::string_view kPrefix = "nodes/";
 constexpr absl::Duration kTelling = absl::Milliseconds(750);  // who is silent for so long is asked briefly for a while
 constexpr double kCallersShare = 0.8;                         // of its time may be spent on waiting for others
 
@@ -54,11 +54,6 @@ std::string NoAnswer(const grpc::Status& status, absl::Duration given, bool brie
     default:
       return absl::StrCat("failed with code ", static_cast<int>(status.error_code()), ": ", message);
   }
-}
-
-void Set(absl::Duration from, google::protobuf::Duration* to) {
-  to->set_seconds(absl::ToInt64Seconds(from));
-  to->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(from % absl::Seconds(1))));
 }
 
 // What all questions share; outlives Peers where calls are still ending.
@@ -126,7 +121,7 @@ StorePeers::~StorePeers() {
 std::vector<StoredNode> StorePeers::Known() const {
   std::vector<StoredNode> nodes;
   if (store_ == nullptr) return nodes;
-  for (const StoredValue& entry : store_->List(kPrefix)) {
+  for (const StoredValue& entry : store_->List(kNodesPrefix)) {
     std::optional<StoredNode> node = ParseStoredNode(entry);
     if (!node || node->node_name() == options_.node_name) continue;
     // The same daemon under a former name, whose lease has not ended yet.

@@ -19,6 +19,7 @@
 #include "daemon/policy/policy_state.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/policy_watch.h"
+#include "daemon/rpc/refused_stream.h"
 
 namespace gradgate {
 namespace {
@@ -29,12 +30,7 @@ constexpr absl::Duration kMaxWait = absl::Seconds(3);  // for the store, or for 
 constexpr int kTries = 5;
 constexpr absl::Duration kPause = absl::Milliseconds(50);
 
-// A stream that ends before it began.
-class RefusedWatch final : public grpc::ServerWriteReactor<v1::WatchPolicyResponse> {
- public:
-  explicit RefusedWatch(const absl::Status& status) { Finish(ToGrpc(status)); }
-  void OnDone() override { delete this; }
-};
+using RefusedWatch = RefusedStream<v1::WatchPolicyResponse>;
 
 absl::Status ShuttingDown() { return absl::UnavailableError("the daemon is shutting down"); }
 

@@ -110,9 +110,10 @@ absl::Status GrpcRpcServer::Listen(const RpcOptions& options) {
     return absl::UnavailableError(absl::StrCat("cannot put the socket at ", socket_path_, ": ", std::strerror(errno)));
   }
   socket_inode_ = file.st_ino;
-  for (const char* service : {v1::SyncStatsService::service_full_name(), v1::PolicyService::service_full_name()}) {
+  for (const char* service : {v1::SyncStatsService::service_full_name(), v1::DiagnosisService::service_full_name()}) {
     server_->GetHealthCheckService()->SetServingStatus(service, true);
   }
+  if (policy_service_) server_->GetHealthCheckService()->SetServingStatus(v1::PolicyService::service_full_name(), true);
   return absl::OkStatus();
 }
 

@@ -13,6 +13,7 @@
 #include "daemon/rpc/merge_jobs.h"
 #include "daemon/rpc/merge_nodes.h"
 #include "daemon/rpc/merge_windows.h"
+#include "daemon/rpc/refused_stream.h"
 
 namespace gradgate {
 namespace {
@@ -32,12 +33,7 @@ absl::StatusOr<Response> OwnPart(Parts<Response> parts) {
   return response;
 }
 
-// A stream that ends before it began.
-class RefusedWatch final : public grpc::ServerWriteReactor<v1::WatchWindowsResponse> {
- public:
-  explicit RefusedWatch(const absl::Status& status) { Finish(ToGrpc(status)); }
-  void OnDone() override { delete this; }
-};
+using RefusedWatch = RefusedStream<v1::WatchWindowsResponse>;
 
 }  // namespace
 

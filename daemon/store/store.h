@@ -33,6 +33,9 @@
 
 namespace gradgate {
 
+inline constexpr char kPoliciesPrefix[] = "policies/";
+inline constexpr char kNodesPrefix[] = "nodes/";
+
 struct StoredValue {
   std::string key;
   std::string value;
