@@ -50,6 +50,17 @@ class Connection {
     return (stub.*method)(&context, request, response);
   }
 
+  // A call about a job, with the deadline of all. Errors: CheckJob's, then ExplainedForJob's.
+  template <typename Stub, typename Request, typename Response>
+  absl::StatusOr<Response> CallForJob(Stub& stub, grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                                      const Request& request) const {
+    if (absl::Status status = CheckJob(request.job()); !status.ok()) return status;
+    Response response;
+    const grpc::Status status = Call(stub, method, request, Deadline(), &response);
+    if (!status.ok()) return ExplainedForJob(status, request.job());
+    return response;
+  }
+
  private:
   Connection(Target target, absl::Duration timeout, std::shared_ptr<grpc::Channel> channel);
   std::string KnownJobs() const;

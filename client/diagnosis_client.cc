@@ -4,14 +4,14 @@
 
 namespace gradgate::client {
 
+using Stub = v1::DiagnosisService::Stub;
+
 absl::StatusOr<v1::DiagnoseResponse> Diagnose(const Connection& connection, const v1::DiagnoseRequest& request) {
-  if (absl::Status s = Connection::CheckJob(request.job()); !s.ok()) return s;
-  const auto stub = v1::DiagnosisService::NewStub(connection.channel());
-  v1::DiagnoseResponse response;
-  const grpc::Status status =
-      Connection::Call(*stub, &v1::DiagnosisService::Stub::Diagnose, request, connection.Deadline(), &response);
-  if (!status.ok()) return connection.ExplainedForJob(status, request.job());
-  return response;
+  return connection.CallForJob(*v1::DiagnosisService::NewStub(connection.channel()), &Stub::Diagnose, request);
+}
+
+absl::StatusOr<v1::PlanSyncResponse> PlanSync(const Connection& connection, const v1::PlanSyncRequest& request) {
+  return connection.CallForJob(*v1::DiagnosisService::NewStub(connection.channel()), &Stub::PlanSync, request);
 }
 
 }  // namespace gradgate::client

@@ -1,5 +1,5 @@
-// Asks a gradgated what is wrong with a job: DiagnosisService.Diagnose with a deadline. Errors as in
-// client/sync_stats_client.h.
+// Asks a gradgated what is wrong with a job, and what each sync mode would cost it: DiagnosisService with a deadline. Errors as
+// in client/sync_stats_client.h.
 //
 // Thread class: any thread.
 
@@ -9,11 +9,15 @@
 #include "absl/status/statusor.h"
 #include "client/connection.h"
 #include "gradgate/v1/diagnosis.pb.h"
+#include "gradgate/v1/plan.pb.h"
 
 namespace gradgate::client {
 
 // NOT_FOUND: no such job; the message lists the known ones. INVALID_ARGUMENT: empty job.
 absl::StatusOr<v1::DiagnoseResponse> Diagnose(const Connection& connection, const v1::DiagnoseRequest& request);
+
+// Also FAILED_PRECONDITION: the job has measured too little. INVALID_ARGUMENT: or a number outside its range.
+absl::StatusOr<v1::PlanSyncResponse> PlanSync(const Connection& connection, const v1::PlanSyncRequest& request);
 
 }  // namespace gradgate::client
 

@@ -18,19 +18,11 @@ PolicyClient::PolicyClient(std::shared_ptr<const Connection> connection)
     : connection_(std::move(connection)), stub_(v1::PolicyService::NewStub(connection_->channel())) {}
 
 absl::StatusOr<v1::GetPolicyResponse> PolicyClient::Get(const v1::GetPolicyRequest& request) const {
-  if (absl::Status status = Connection::CheckJob(request.job()); !status.ok()) return status;
-  v1::GetPolicyResponse response;
-  const grpc::Status status = Connection::Call(*stub_, &Stub::GetPolicy, request, connection_->Deadline(), &response);
-  if (!status.ok()) return connection_->ExplainedForJob(status, request.job());
-  return response;
+  return connection_->CallForJob(*stub_, &Stub::GetPolicy, request);
 }
 
 absl::StatusOr<v1::SetPolicyResponse> PolicyClient::Set(const v1::SetPolicyRequest& request) const {
-  if (absl::Status status = Connection::CheckJob(request.job()); !status.ok()) return status;
-  v1::SetPolicyResponse response;
-  const grpc::Status status = Connection::Call(*stub_, &Stub::SetPolicy, request, connection_->Deadline(), &response);
-  if (!status.ok()) return connection_->ExplainedForJob(status, request.job());
-  return response;
+  return connection_->CallForJob(*stub_, &Stub::SetPolicy, request);
 }
 
 absl::Status PolicyClient::Watch(absl::string_view job, absl::Duration limit, Cancellation* cancel,

@@ -125,15 +125,10 @@ absl::StatusOr<v1::ListJobsResponse> SyncStatsClient::ListJobs(int64_t limit, v1
 }
 
 absl::StatusOr<v1::GetJobStatsResponse> SyncStatsClient::GetJobStats(absl::string_view job, v1::Scope scope) const {
-  if (absl::Status status = Connection::CheckJob(job); !status.ok()) return status;
   v1::GetJobStatsRequest request;
   request.set_scope(scope);
   request.set_job(std::string(job));
-  v1::GetJobStatsResponse response;
-  const grpc::Status status =
-      Connection::Call(impl_->stub(), &v1::SyncStatsService::Stub::GetJobStats, request, impl_->Deadline(), &response);
-  if (!status.ok()) return impl_->connection().ExplainedForJob(status, job);
-  return response;
+  return impl_->connection().CallForJob(impl_->stub(), &v1::SyncStatsService::Stub::GetJobStats, request);
 }
 
 absl::StatusOr<v1::ListWindowsResponse> SyncStatsClient::ListWindows(absl::string_view job,

@@ -5,9 +5,9 @@
 
 #include "absl/time/clock.h"
 #include "client/cli/job_view.h"
-#include "client/cli/json.h"
 #include "client/cli/node_view.h"
 #include "client/cli/policy_commands.h"
+#include "client/cli/show.h"
 #include "client/cli/window_view.h"
 #include "client/policy_client.h"
 #include "client/sync_stats_client.h"
@@ -17,18 +17,13 @@ namespace {
 
 using client::SyncStatsClient;
 
-// Writes `answer` as JSON, or what `view` makes of it.
+// What there is to show, or why there is nothing.
 template <typename Response, typename View>
-absl::Status Show(const absl::StatusOr<Response>& answer, bool json, View view, Output* output) {
+absl::Status ShowAnswer(const absl::StatusOr<Response>& answer, bool json, View view, Output* output) {
   if (!answer.ok()) return answer.status();
-  if (!json) {
-    output->Write(view(*answer));
-    return output->status();
-  }
-  const auto text = ToJson(*answer, JsonStyle::kIndented);
-  if (!text.ok()) return text.status();
-  output->Write(*text);
-  return output->status();
+  return Show(
+             *answer, json, JsonStyle::kIndented, [&] { return view(*answer); }, output)
+      .status();
 }
 
 v1::Scope ScopeOf(const Options& options) { return options.local ? v1::SCOPE_NODE : v1::SCOPE_JOB; }
@@ -52,17 +47,16 @@ absl::Status Watch(const SyncStatsClient& client, const Options& options, client
   watch.first_window_index = options.first_index;
   watch.cancel = cancel;
   bool header_due = !options.json;
-  absl::Status json_status;
+  absl::StatusOr<bool> shown = true;
   const auto show = [&](const v1::WatchWindowsResponse& message) {
     if (header_due) output->Write(view.Header());
     header_due = false;
-    if (!options.json) return output->Write(view.Next(message, absl::Now()));
-    const auto text = ToJson(message, JsonStyle::kOneLine);
-    json_status = text.status();
-    return text.ok() && output->Write(*text);
+    shown = Show(
+        message, options.json, JsonStyle::kOneLine, [&] { return view.Next(message, absl::Now()); }, output);
+    return shown.ok() && *shown;
   };
   const absl::Status status = client.WatchWindows(options.job, watch, show);
-  if (!json_status.ok()) return json_status;
+  if (!shown.ok()) return shown.status();
   if (!status.ok() && !absl::IsCancelled(status)) return status;
   return output->status();
 }
@@ -77,18 +71,18 @@ absl::Status RunCommand(const std::shared_ptr<const client::Connection>& connect
   const client::PolicyClient policies(connection);
   switch (options.command) {
     case Command::kJobs:
-      return Show(
+      return ShowAnswer(
           client.ListJobs(0, ScopeOf(options)), options.json, [&](const auto& answer) { return JobsView(answer, now); },
           output);
     case Command::kStatus:
-      return Show(
+      return ShowAnswer(
           client.GetJobStats(options.job, ScopeOf(options)), options.json,
           [&](const auto& answer) { return StatusView(answer, now); }, output);
     case Command::kNodes:
-      return Show(
+      return ShowAnswer(
           client.ListNodes(ScopeOf(options)), options.json, [&](const auto& answer) { return NodesView(answer, now); }, output);
     case Command::kWindows:
-      return Show(LatestWindows(client, options), options.json, WindowsView, output);
+      return ShowAnswer(LatestWindows(client, options), options.json, WindowsView, output);
     case Command::kWatch:
       return Watch(client, options, cancel, output);
     case Command::kPolicyGet:

@@ -2,7 +2,7 @@
 
 #include "absl/time/clock.h"
 #include "client/cli/doctor_view.h"
-#include "client/cli/json.h"
+#include "client/cli/show.h"
 #include "client/diagnosis_client.h"
 
 namespace gradgate::cli {
@@ -16,14 +16,9 @@ absl::StatusOr<bool> RunDoctor(const Options& options, Output* output) {
   request.set_evidence(options.evidence);
   const auto response = client::Diagnose(**connection, request);
   if (!response.ok()) return response.status();
-  if (options.json) {
-    const auto text = ToJson(*response, JsonStyle::kIndented);
-    if (!text.ok()) return text.status();
-    output->Write(*text);
-  } else {
-    output->Write(DoctorView(*response, absl::Now()));
-  }
-  if (!output->status().ok()) return output->status();
+  const auto shown = Show(
+      *response, options.json, JsonStyle::kIndented, [&] { return DoctorView(*response, absl::Now()); }, output);
+  if (!shown.ok()) return shown.status();
   return HasTrouble(*response);
 }
 

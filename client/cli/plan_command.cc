@@ -1,9 +1,9 @@
 #include "client/cli/plan_command.h"
 
-#include "client/cli/json.h"
 #include "client/cli/plan_view.h"
+#include "client/cli/show.h"
 #include "client/connection.h"
-#include "client/plan_client.h"
+#include "client/diagnosis_client.h"
 #include "client/planner/answer.h"
 
 namespace gradgate::cli {
@@ -36,14 +36,9 @@ absl::Status RunPlan(const Options& options, Output* output) {
   for (const planner::Numbers& changes : options.plan.what_ifs) *request.add_what_ifs() = planner::ToMessage(changes);
   const auto answer = options.job.empty() ? PlanAlone(request) : Ask(options.client, request);
   if (!answer.ok()) return answer.status();
-  if (!options.json) {
-    output->Write(PlanView(*answer));
-    return output->status();
-  }
-  const auto text = ToJson(*answer, JsonStyle::kIndented);
-  if (!text.ok()) return text.status();
-  output->Write(*text);
-  return output->status();
+  return Show(
+             *answer, options.json, JsonStyle::kIndented, [&] { return PlanView(*answer); }, output)
+      .status();
 }
 
 }  // namespace gradgate::cli

@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/cli/json.h"
 #include "client/cli/policy_view.h"
+#include "client/cli/show.h"
 
 namespace gradgate::cli {
 namespace {
@@ -26,16 +26,6 @@ std::string UserAtHost() {
   (void)gethostname(host.data(), host.size() - 1);
   const std::string user = found != nullptr ? found->pw_name : absl::StrCat("uid ", getuid());
   return absl::StrCat(user, "@", host.data()).substr(0, kMaxActorBytes);
-}
-
-// Writes one message as JSON or as `text`. False: nobody reads on. Errors: it could not be written.
-template <typename Message>
-absl::StatusOr<bool> Write(const Message& message, bool json, JsonStyle style, const std::string& text, Output* output) {
-  const absl::StatusOr<std::string> written = json ? ToJson(message, style) : text;
-  if (!written.ok()) return written.status();
-  const bool open = output->Write(*written);
-  if (!output->status().ok()) return output->status();
-  return open;
 }
 
 // Shows what becomes of `version`, as it is told, and how that ended.
@@ -56,7 +46,8 @@ class Wait {
     if (line != shown_) {
       v1::WatchPolicyResponse message;
       *message.mutable_status() = status;
-      const auto written = Write(message, json_, JsonStyle::kOneLine, line, output_);
+      const auto written = cli::Show(
+          message, json_, JsonStyle::kOneLine, [&] { return line; }, output_);
       if (!written.ok()) return End(written.status());
       shown_ = line;
     }
@@ -89,7 +80,9 @@ absl::Status GetPolicy(const client::PolicyClient& client, const Options& option
   request.set_scope(options.local ? v1::SCOPE_NODE : v1::SCOPE_JOB);
   const auto answer = client.Get(request);
   if (!answer.ok()) return answer.status();
-  return Write(*answer, options.json, JsonStyle::kIndented, PolicyView(answer->status(), absl::Now()), output).status();
+  return Show(
+             *answer, options.json, JsonStyle::kIndented, [&] { return PolicyView(answer->status(), absl::Now()); }, output)
+      .status();
 }
 
 absl::Status SetPolicy(const client::PolicyClient& client, const Options& options, client::Cancellation* cancel,
@@ -100,10 +93,13 @@ absl::Status SetPolicy(const client::PolicyClient& client, const Options& option
   const auto answer = client.Set(request);
   if (!answer.ok()) return answer.status();
   if (request.validate_only()) {
-    return Write(*answer, options.json, JsonStyle::kIndented, "valid; nothing was proposed\n", output).status();
+    return Show(
+               *answer, options.json, JsonStyle::kIndented, [] { return std::string("valid; nothing was proposed\n"); }, output)
+        .status();
   }
   const std::string first = PolicyLine(answer->status());
-  const auto written = Write(*answer, options.json, JsonStyle::kOneLine, first, output);
+  const auto written = Show(
+      *answer, options.json, JsonStyle::kOneLine, [&] { return first; }, output);
   if (!written.ok() || options.wait <= absl::ZeroDuration()) return written.status();
   const int64_t version = answer->status().proposed().version();
   Wait wait(version, first, options.json, output);
@@ -127,7 +123,8 @@ absl::Status WatchPolicy(const client::PolicyClient& client, const Options& opti
     *message.mutable_status() = status;
     const std::string line =
         absl::StrCat(absl::FormatTime("%H:%M:%S ", absl::Now(), absl::LocalTimeZone()), PolicyLine(status));
-    open = Write(message, options.json, JsonStyle::kOneLine, line, output);
+    open = Show(
+        message, options.json, JsonStyle::kOneLine, [&] { return line; }, output);
     return open.ok() && *open;
   });
   if (!open.ok()) return open.status();

@@ -20,7 +20,8 @@ constexpr size_t kMaxNameBytes = 128;
 
 // Job names are anything printable; hexadecimal digits are safe in any store.
 std::string KeyOf(const JobKey& job) {
-  return absl::StrCat(kPoliciesPrefix, job.user_id, "/", absl::BytesToHexString(job.job_name), "/", job.run_id, "/", job.attempt);
+  return absl::StrCat(kPoliciesPrefix, job.user_id, "/", absl::BytesToHexString(job.job_name), "/", job.run_id, "/",
+                      job.attempt);
 }
 
 // Of the years 1 to 9999, which JSON can tell.

@@ -23,8 +23,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "proto/shm/hash.h"
-
 namespace gradgate::link {
 
 inline constexpr uint32_t kMagic = 0x4b4c4747;  // "GGLK", little-endian
@@ -110,9 +108,13 @@ static_assert(sizeof(PolicyFrame) == 88);
 
 // FNV-1a over the content, without the top bit: it is voted on as a signed number.
 constexpr uint64_t PolicyContentHash(const PolicyFrame& frame) {
-  return HashWords(frame.bucket_bytes, frame.sync_mode, frame.wire_type, frame.reshard, frame.enforcement, frame.reserved[0],
-                   frame.reserved[1], frame.reserved[2], frame.reserved[3]) &
-         0x7fffffffffffffff;
+  uint64_t hash = 0xcbf29ce484222325;
+  const uint64_t words[] = {frame.bucket_bytes, frame.sync_mode,   frame.wire_type,   frame.reshard,    frame.enforcement,
+                            frame.reserved[0],  frame.reserved[1], frame.reserved[2], frame.reserved[3]};
+  for (const uint64_t word : words) {
+    for (int shift = 0; shift < 64; shift += 8) hash = (hash ^ ((word >> shift) & 0xff)) * 0x100000001b3;
+  }
+  return hash & 0x7fffffffffffffff;
 }
 
 constexpr FrameHeader MakeHeader(FrameType type, size_t frame_bytes) {

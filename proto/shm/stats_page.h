@@ -39,7 +39,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "proto/shm/hash.h"
 #include "proto/shm/types.h"
 
 namespace gradgate::page {
@@ -278,7 +277,22 @@ static_assert(offsetof(StatsPage, windows) == 6720);
 static_assert(offsetof(StatsPage, events) == 55872);
 static_assert(sizeof(StatsPage) == 186944);
 
-inline constexpr uint64_t kLayoutHash = HashWords(
+namespace internal {
+
+// FNV-1a over 64-bit words.
+template <typename... Words>
+constexpr uint64_t Hash(Words... words) {
+  uint64_t hash = 0xcbf29ce484222325;
+  const uint64_t all[] = {static_cast<uint64_t>(words)...};
+  for (uint64_t word : all) {
+    for (int shift = 0; shift < 64; shift += 8) hash = (hash ^ ((word >> shift) & 0xff)) * 0x100000001b3;
+  }
+  return hash;
+}
+
+}  // namespace internal
+
+inline constexpr uint64_t kLayoutHash = internal::Hash(
     kMajor, sizeof(StatsPage), kGroupRoleCount, kCollectiveOpCount, kTrafficClassCount, kWindowSlots, kEventSlots,
     offsetof(StatsPage, identity), offsetof(StatsPage, totals), offsetof(StatsPage, roles), offsetof(StatsPage, cells),
     offsetof(StatsPage, ring), offsetof(StatsPage, windows), offsetof(StatsPage, events), offsetof(PageIdentity, run_id),

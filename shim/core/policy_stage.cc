@@ -7,7 +7,8 @@ namespace gradgate {
 bool KnownPolicy(const SyncPolicy& policy) {
   const bool enforcement = policy.enforcement == Enforcement::kUnspecified || policy.enforcement == Enforcement::kAudit ||
                            policy.enforcement == Enforcement::kEnforce;
-  const bool bucket = policy.bucket_bytes == 0 || (policy.bucket_bytes >= kMinBucketBytes && policy.bucket_bytes <= kMaxBucketBytes);
+  const bool bucket =
+      policy.bucket_bytes == 0 || (policy.bucket_bytes >= kMinBucketBytes && policy.bucket_bytes <= kMaxBucketBytes);
   return policy.sync_mode <= SyncMode::kAuto && policy.wire_type <= WireType::kFp16 && policy.reshard <= Reshard::kWindow &&
          enforcement && bucket;
 }
