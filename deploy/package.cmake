@@ -45,14 +45,14 @@ set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON) # of libgradgate1, the one with a l
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY >=)
 
 set(CPACK_COMPONENT_GRADGATED_DESCRIPTION "counts the gradient reductions of data-parallel trainers: daemon
- One per node. It reads what trainers publish, answers over gRPC and for
- Prometheus, and tells what is wrong. Training never depends on it.")
+One per node. It reads what trainers publish, answers over gRPC and for
+Prometheus, and tells what is wrong. Training never depends on it.")
 set(CPACK_COMPONENT_GRADGATECTL_DESCRIPTION "counts the gradient reductions of data-parallel trainers: command line
- Shows jobs, ranks and windows, finds what is wrong, plans and sets policies.")
+Shows jobs, ranks and windows, finds what is wrong, plans and sets policies.")
 set(CPACK_COMPONENT_LIBGRADGATE1_DESCRIPTION "one gradient reduction per optimizer step: library inside trainers
- The C interface of gradgate: windows, reductions, ballots and counts.")
+The C interface of gradgate: windows, reductions, ballots and counts.")
 set(CPACK_COMPONENT_LIBGRADGATE-DEV_DESCRIPTION "one gradient reduction per optimizer step: headers
- What C and C++ trainers are compiled with; files for CMake and pkg-config.")
+What C and C++ trainers are compiled with; files for CMake and pkg-config.")
 set(CPACK_DEBIAN_GRADGATED_PACKAGE_SECTION admin)
 set(CPACK_DEBIAN_GRADGATED_PACKAGE_DEPENDS
   "systemd-standalone-sysusers | systemd-sysusers, systemd-standalone-tmpfiles | systemd-tmpfiles")

@@ -13,8 +13,8 @@ rm --recursive "$output/_CPack_Packages"
 
 # Debian 12's own build cannot isolate without its virtualenv; this one needs the standard library's venv alone.
 [[ -x $tools/bin/pyproject-build ]] || python3 -m venv "$tools"
-"$tools/bin/pip" install --quiet --disable-pip-version-check build==1.6.1
-"$tools/bin/pyproject-build" --outdir "$output" shim/python >"$output/python.log" || { cat "$output/python.log" && exit 1; }
+"$tools/bin/pip" install --quiet --quiet --disable-pip-version-check build==1.6.1
+"$tools/bin/pyproject-build" --outdir "$output" shim/python >"$output/python.log" 2>&1 || { cat "$output/python.log" && exit 1; }
 rm "$output/python.log"
 
 find "$output" -type f -printf '%9s  %f\n' | sort --key=2
