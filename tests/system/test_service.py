@@ -164,6 +164,23 @@ class Unit(unittest.TestCase):
         assert level, said
         self.assertLessEqual(float(level.group(1)), 2.0)
 
+    def test_unit_says_what_the_rest_relies_on(self) -> None:
+        unit = (SYSTEMD / "gradgated.service").read_text(encoding="utf-8")
+        user = (SYSTEMD / "gradgate.sysusers").read_text(encoding="utf-8").splitlines()[-1].split()[1]
+        directory = (SYSTEMD / "gradgate.tmpfiles").read_text(encoding="utf-8").splitlines()[-1].split()[1]
+        for line in (
+            "Type=notify",
+            "NotifyAccess=main",
+            f"User={user}",
+            f"RuntimeDirectory={directory.removeprefix('/run/')}",
+            "RuntimeDirectoryPreserve=yes",
+            "Restart=on-failure",
+        ):
+            self.assertIn(f"\n{line}\n", unit)
+        watchdog = re.search(r"^WatchdogSec=(\d+)s$", unit, re.MULTILINE)
+        assert watchdog
+        self.assertGreater(int(watchdog.group(1)), 2 * 10, "twice the longest --poll_interval")
+
     @unittest.skipUnless(shutil.which("systemd-sysusers"), "systemd-sysusers is not installed")
     def test_user_and_directory_can_be_made(self) -> None:
         (self.folder / "etc").mkdir()

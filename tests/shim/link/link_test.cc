@@ -395,7 +395,8 @@ TEST_F(LinkUidTest, TheOwnerOfTheSystemDirectoryIsTrusted) {
       ASSERT_EQ(::syscall(SYS_setresuid, -1, kOther, -1), 0);
       daemon_ = std::make_unique<FakeDaemon>("/run/gradgate");
     }).join();
-    ASSERT_EQ(::symlink("/run/gradgate", "/run/other"), 0);
+    ASSERT_EQ(::mkdir("/run/other", 0755), 0);
+    ASSERT_EQ(::mount("/run/gradgate", "/run/other", nullptr, MS_BIND, nullptr), 0) << std::strerror(errno);
     auto elsewhere = MakeLink({"/run/other"});
     elsewhere->Poll(now_ns_);
     EXPECT_TRUE(FakeDaemon::Receive(daemon_->Accept()).end) << "an owner elsewhere says nothing";
