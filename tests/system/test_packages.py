@@ -34,7 +34,7 @@ target_link_libraries(user PRIVATE gradgate::gradgate)
 
 def run(*command: str | pathlib.Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=300, check=False, env={**os.environ, **environment}
+        [str(part) for part in command], capture_output=True, text=True, timeout=500, check=False, env={**os.environ, **environment}
     )
 
 
