@@ -120,7 +120,7 @@ TEST_F(PolicyCommands, RejectedIsExitCode1AndSaysWhy) {
   const Result result = Ask({"set", "digits", "bucket=8KiB"});
   ExpectError(result, 1,
               "version 7 will not be adopted: rejected by rank 1: its wrapper has no buckets; the job goes on as before");
-  EXPECT_THAT(result.output, HasSubstr("version 7 rejected: rejected by rank 1"));
+  EXPECT_THAT(result.output, HasSubstr("version 7 rejected by rank 1"));
 }
 
 TEST_F(PolicyCommands, SupersededIsExitCode1AndNamesWho) {
