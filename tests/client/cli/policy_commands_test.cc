@@ -256,7 +256,7 @@ TEST_F(PolicyCommands, ASilentWatchAsksWhetherTheDaemonLives) {
 
 TEST_F(PolicyCommands, WrongCommandLineIsExitCode2) {
   const std::pair<std::vector<std::string>, const char*> cases[] = {
-      {{}, "subcommand is required"},
+      {{}, "a command is missing, one of get, watch, set"},
       {{"put", "digits"}, ""},
       {{"get"}, "JOB is required"},
       {{"get", ""}, "JOB is empty"},
