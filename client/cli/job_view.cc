@@ -162,15 +162,15 @@ std::string JobsView(const v1::ListJobsResponse& response, absl::Time now, size_
   bool ranks_missing = false;
   for (const v1::Job& job : response.jobs()) ranks_missing = ranks_missing || RanksOf(job) < job.world_size();
   std::string problems = NodeProblems(response.nodes(), ranks_missing);
-  Table table({{"job", Align::kLeft, 0, 0, 8},
+  Table table({{"job", Align::kLeft, 0, 0, 16},
                {"state", Align::kLeft},
                {"ranks"},
                {"lost", Align::kRight, 0, 7},
                {"failed", Align::kRight, 0, 7},
                {"sync mode", Align::kLeft},
-               {"enforcement", Align::kLeft, 0, 3},
+               {"enforcement", Align::kLeft, 0, 1},
                {"N"},
-               {"windows", Align::kRight, 0, 1},
+               {"windows", Align::kRight, 0, 3},
                {"duration", Align::kRight, 0, 2},
                {"started", Align::kLeft, 0, 5},
                {"uid", Align::kRight, 0, 4},

@@ -129,8 +129,8 @@ std::string RanksTable(const v1::PolicyStatus& status, size_t width) {
                {"state", Align::kLeft},
                {"in force"},
                {"since window"},
-               {"waits for ballot"},
-               {"rejected"}},
+               {"waits for ballot", Align::kRight, 0, 2},
+               {"rejected", Align::kRight, 0, 1}},
               width);
   for (const v1::RankPolicy& rank : status.ranks()) {
     table.AddRow({absl::StrCat(rank.rank()), Printable(rank.node_name()), Word(rank.state()), Version(rank.adopted_version()),

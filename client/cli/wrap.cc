@@ -21,7 +21,6 @@ size_t Prefix(absl::string_view text, size_t width) {
     if (!Continues(text[at])) --width;
     ++at;
   }
-  while (at < text.size() && Continues(text[at])) ++at;
   return at;
 }
 

@@ -72,10 +72,12 @@ namespace gradgate {
 namespace {
 
 constexpr char kUsage[] =
-    "gradgated: counts the gradient reductions of the trainers on this node, and answers for them.\n"
+    "gradgated: counts the gradient reductions of the trainers on this node, and\n"
+    "answers for them.\n"
     "\n"
-    "Trainers that link the gradgate shim find it through shim.sock; gradgatectl and other gRPC clients ask api.sock;\n"
-    "Prometheus scrapes /metrics. Training never depends on it: it may be started, stopped and replaced at any time.\n"
+    "Trainers that link the gradgate shim find it through shim.sock; gradgatectl and\n"
+    "other gRPC clients ask api.sock; Prometheus scrapes /metrics. Training never\n"
+    "depends on it: it may be started, stopped and replaced at any time.\n"
     "\n"
     "Usage: gradgated [--flag=value …]\n";
 
