@@ -62,10 +62,11 @@ class Connection {
   }
 
  private:
-  Connection(Target target, absl::Duration timeout, std::shared_ptr<grpc::Channel> channel);
+  Connection(Target target, const ClientOptions& options, std::shared_ptr<grpc::Channel> channel);
   std::string KnownJobs() const;
 
   const Target target_;
+  const TlsFiles tls_;
   const absl::Duration timeout_;
   const std::shared_ptr<grpc::Channel> channel_;
 };

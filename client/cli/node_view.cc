@@ -64,15 +64,16 @@ std::string NodeProblems(const google::protobuf::RepeatedPtrField<v1::NodeAnswer
   return lines;
 }
 
-std::string NodesView(const v1::ListNodesResponse& response, absl::Time now) {
+std::string NodesView(const v1::ListNodesResponse& response, absl::Time now, size_t width) {
   std::string problems;
   if (!response.store_trouble().empty()) absl::StrAppend(&problems, "! store: ", Printable(response.store_trouble()), "\n");
-  Table table({{"node", Align::kLeft},
-               {"address", Align::kLeft},
+  Table table({{"node", Align::kLeft, 0, 0, 8},
+               {"address", Align::kLeft, 0, 3},
                {"answered in"},
-               {"version", Align::kLeft},
-               {"up"},
-               {"jobs: ranks there, of all", Align::kLeft}});
+               {"version", Align::kLeft, 0, 1},
+               {"up", Align::kRight, 0, 2},
+               {"jobs: ranks there, of all", Align::kLeft, 0, 0, 25}},
+              width);
   for (const v1::Node& node : response.nodes()) {
     const v1::NodeAnswer& answer = node.answer();
     if (!answer.answered()) absl::StrAppend(&problems, "! ", NameOf(answer), " ", Printable(answer.error()), "\n");
@@ -82,8 +83,7 @@ std::string NodesView(const v1::ListNodesResponse& response, absl::Time now) {
                   node.version().empty() ? "-" : Printable(node.version()),
                   up ? HumanDuration(now - ToTime(node.start_time())) : "-", answer.answered() ? JobsOf(node) : "?"});
   }
-  const std::string rows = table.TakeRows();
-  return absl::StrCat(problems, table.Header(), rows, StoreLine(response));
+  return absl::StrCat(problems, table.All(), StoreLine(response));
 }
 
 }  // namespace gradgate::cli

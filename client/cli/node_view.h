@@ -18,8 +18,8 @@ std::string NodeProblems(const google::protobuf::RepeatedPtrField<v1::NodeAnswer
 // Ranks that are in the answer about a job.
 int RanksOf(const v1::Job& job);
 
-// Problems, a table of the daemons, and the store: `gradgatectl nodes`.
-std::string NodesView(const v1::ListNodesResponse& response, absl::Time now);
+// Problems, a table of the daemons, and the store: `gradgatectl nodes`. `width`: of a line; 0: any.
+std::string NodesView(const v1::ListNodesResponse& response, absl::Time now, size_t width = 0);
 
 }  // namespace gradgate::cli
 

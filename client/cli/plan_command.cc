@@ -37,7 +37,7 @@ absl::Status RunPlan(const Options& options, Output* output) {
   const auto answer = options.job.empty() ? PlanAlone(request) : Ask(options.client, request);
   if (!answer.ok()) return answer.status();
   return Show(
-             *answer, options.json, JsonStyle::kIndented, [&] { return PlanView(*answer); }, output)
+             *answer, options.json, JsonStyle::kIndented, [&] { return PlanView(*answer, output->columns()); }, output)
       .status();
 }
 

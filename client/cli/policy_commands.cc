@@ -81,7 +81,8 @@ absl::Status GetPolicy(const client::PolicyClient& client, const Options& option
   const auto answer = client.Get(request);
   if (!answer.ok()) return answer.status();
   return Show(
-             *answer, options.json, JsonStyle::kIndented, [&] { return PolicyView(answer->status(), absl::Now()); }, output)
+             *answer, options.json, JsonStyle::kIndented,
+             [&] { return PolicyView(answer->status(), absl::Now(), output->columns()); }, output)
       .status();
 }
 
