@@ -26,12 +26,17 @@ HANG_S = 15.0
 SLEEPY = ("--throttle", "25")
 ENDLESS = 100_000
 # Longer than a hang takes to be told.
-CUT_DEADLINE_S = 25
+CUT_DEADLINE_S = 30
 HANDSHAKE_S = 60
 MARGIN_S = 15
+PREFIX = "VERDICT_KIND_"
+# What a busy machine does by itself, and the doctor rightly tells.
+BUSY = ("STRAGGLER", "SLOW_COMMUNICATION")
 
 
 class NodeFaults(node_spaces.NodeSpaces):
+    ignored: tuple[str, ...] = ()  # kinds of verdicts
+
     def doctor(self, node: int) -> tuple[int, Any]:
         """Exit code and answer of that node's daemon."""
         command = [self.binaries.path("gradgatectl"), "--dir", self.daemons[node].directory, "--json", "doctor", self.job]
@@ -46,13 +51,12 @@ class NodeFaults(node_spaces.NodeSpaces):
         def reached() -> Any:
             nonlocal last
             code, answer = self.doctor(node)
-            verdicts = answer["verdicts"]
-            kinds = tuple(verdict["kind"].removeprefix("VERDICT_KIND_") for verdict in verdicts)
-            last = "\n".join("\n  ".join([kind, v["headline"], *v["evidence"]]) for kind, v in zip(kinds, verdicts, strict=True))
-            if kinds != expected or telling not in last:
-                return None
-            self.assertEqual(code, FINE if expected == ("HEALTHY",) else TROUBLE)
-            return verdicts
+            bad = any(verdict["severity"] in ("SEVERITY_WARNING", "SEVERITY_CRITICAL") for verdict in answer["verdicts"])
+            self.assertEqual(code, TROUBLE if bad else FINE)
+            verdicts = [verdict for verdict in answer["verdicts"] if verdict["kind"].removeprefix(PREFIX) not in self.ignored]
+            kinds = tuple(verdict["kind"].removeprefix(PREFIX) for verdict in verdicts)
+            last = "\n".join("\n  ".join([v["kind"], v["headline"], *v["evidence"]]) for v in answer["verdicts"])
+            return verdicts if kinds == expected and telling in last else None
 
         try:
             verdicts: list[Any] = processes.wait_for(f"verdicts on node {node}", reached, deadline_s)
@@ -79,7 +83,8 @@ class NodeFaults(node_spaces.NodeSpaces):
         self.assertLess(statistics.median(took), 1)
 
     def test_faults_that_heal(self) -> None:
-        self.start(NODES, 1, *FULL_WINDOWS, *SLEEPY, epochs=180)
+        self.ignored = BUSY
+        self.start(NODES, 1, *FULL_WINDOWS, *SLEEPY, epochs=160)
         self.told_by_all()
         self.stopped_rank()
         self.daemon_gone()
@@ -111,7 +116,7 @@ class NodeFaults(node_spaces.NodeSpaces):
             for traffic in CONTROL:
                 stack.enter_context(self.cut(1, *traffic))
             before = self.windows_of_rank(0)
-            code, told, error = self.set(0, "bucket=4KiB", wait=3)
+            code, told, error = self.set(0, "mode=every_micro_step", wait=3)
             self.assertEqual(code, 1, error)
             self.assertEqual(told[-1]["state"], "POLICY_STATE_PROPOSED")
             self.assertIn("n1", told[-1]["detail"])
@@ -133,6 +138,7 @@ class NodeFaults(node_spaces.NodeSpaces):
 
     def test_node_cut_off(self) -> None:
         """Its ranks as well: all wait, are told of, and end at their deadline."""
+        self.ignored = BUSY
         self.start(NODES, 1, *FULL_WINDOWS, *SLEEPY, epochs=ENDLESS, deadline_s=CUT_DEADLINE_S)
         with self.cut(2):
             begin = time.monotonic()
@@ -140,16 +146,18 @@ class NodeFaults(node_spaces.NodeSpaces):
                 self.assertIn("node n2", self.diagnose(node, "RANKS_UNSEEN", "NODE_SILENT")[1]["headline"])
             for node in (0, 1, 3):
                 hung, unseen = self.diagnose(node, "HUNG", "RANKS_UNSEEN")
-                self.assertEqual(unseen["ranks"], [2])
-                print(hung, flush=True)
-            print(f"told {time.monotonic() - begin:.1f} s after the cut", flush=True)
+                self.assertEqual((hung["ranks"], unseen["ranks"]), ([2], [2]))
+                self.assertRegex(hung["headline"], r"window \d+: ranks 0, 1, 3 have waited .* for rank 2, which is not seen")
+                self.assertIn("arrived: ranks 0, 1, 3", hung["evidence"][0])
+            print(f"told {time.monotonic() - begin:.1f} s after the cut: {hung['headline']}", flush=True)
             silent = self.diagnose(2, "HUNG", "RANKS_UNSEEN", "NODE_SILENT", "NODE_SILENT", "NODE_SILENT", "STORE_UNREACHABLE")
             self.assertEqual(silent[1]["ranks"], [0, 1, 3])
             for rank, process in enumerate(self.ranks):
-                code = process.finish(CUT_DEADLINE_S + MARGIN_S)
-                print(f"rank {rank} ended with {code} after {time.monotonic() - begin:.1f} s: {process.output}", flush=True)
-                self.assertEqual(code, 1)
-        self.everywhere("RANK_LOST")
+                self.assertEqual(process.finish(CUT_DEADLINE_S + MARGIN_S), 1, process.output)
+                missing = r"\[0, 1, 3\]" if rank == 2 else r"\[2\]"
+                self.assertRegex(process.output, rf"(DEADLINE_EXCEEDED|UNAVAILABLE): window \d+: ranks {missing} did not come")
+            print(f"all ended {time.monotonic() - begin:.1f} s after it: {self.ranks[0].output}", flush=True)
+        self.everywhere("RANK_LOST", deadline_s=60)
         self.job += "-again"
         self.start_ranks(1, *FULL_WINDOWS, epochs=3)
         self.assertEqual(self.finish(), self.unchanged())
@@ -160,7 +168,7 @@ class NodeFaults(node_spaces.NodeSpaces):
             self.assertEqual((verdict["ranks"], verdict["cause"]), ([2], "DELAY_CAUSE_COMPUTE"))
 
     def test_slow_link(self) -> None:
-        self.start(NODES, 1, *FULL_WINDOWS, *SLEEPY, "--hidden", "64", epochs=100)
+        self.start(NODES, 1, *FULL_WINDOWS, *SLEEPY, "--hidden", "64", epochs=80)
         processes.wait_for("what is normal is known", lambda: self.windows(0) > 20 or None)
         ends = ((self.router, "rn1"), (self.spaces[1], "en1"))
         for space, device in ends:
