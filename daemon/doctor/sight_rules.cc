@@ -32,15 +32,20 @@ bool HaveMet(const JobFacts& facts) {
 
 }  // namespace
 
+RankSet UnseenRanks(const JobFacts& facts) {
+  constexpr int64_t kMaxNamed = 1 << 16;
+  const RankSet there = Numbers(facts.ranks());
+  RankSet unseen;
+  for (int32_t rank = 0; rank < std::min(facts.world_size(), kMaxNamed); ++rank) {
+    if (there.count(rank) == 0) unseen.insert(rank);
+  }
+  return unseen;
+}
+
 void FindUnseen(const JobFacts& facts, Verdicts& out) {
   const auto seen = static_cast<int64_t>(facts.ranks().size());
   if (seen == 0 || seen >= facts.world_size() || (facts.age() < kGathering && !HaveMet(facts))) return;
-  constexpr int64_t kMaxNamed = 1 << 16;
-  RankSet there, missing;
-  for (const Rank& rank : facts.ranks()) there.insert(rank.rank());
-  for (int32_t rank = 0; rank < std::min(facts.world_size(), kMaxNamed); ++rank) {
-    if (there.count(rank) == 0) missing.insert(rank);
-  }
+  const RankSet there = Numbers(facts.ranks()), missing = UnseenRanks(facts);
   const bool asked = facts.evidence().other_nodes_asked;
   v1::Verdict verdict = MakeVerdict(v1::VERDICT_KIND_RANKS_UNSEEN, asked ? v1::SEVERITY_WARNING : v1::SEVERITY_NOTICE,
                                     absl::StrCat(seen, " of ", facts.world_size(), " ranks are seen ",

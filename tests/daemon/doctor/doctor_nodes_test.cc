@@ -44,6 +44,20 @@ TEST(DoctorEvidence, MergesNodesAndNamesTheNodeOfTheMissingRank) {
   EXPECT_THAT(absl::StrJoin(verdicts[0].evidence(), "\n"), HasSubstr("rank 1 on host-a (node node-b), pid 4001"));
 }
 
+TEST(DoctorEvidence, NamesTheRankOfANodeThatIsCutOffAndBlamesNobodyElse) {
+  Evidence evidence = HealthyJob();
+  Wait(RankOf(evidence, 0), kS(16), 2);
+  Wait(RankOf(evidence, 2), kS(16), 1);  // it lacks what rank 1 was to send for the first collective
+  evidence.other_nodes_asked = true;
+  evidence.nodes[0].mutable_ranks()->DeleteSubrange(1, 1);
+  const std::vector<v1::Verdict> verdicts = Diagnose(evidence);
+  ASSERT_THAT(Kinds(verdicts), ElementsAre(v1::VERDICT_KIND_HUNG, v1::VERDICT_KIND_RANKS_UNSEEN));
+  EXPECT_THAT(verdicts[0].headline(), HasSubstr("ranks 0, 2 have waited 16 s for rank 1, which is not seen"));
+  EXPECT_THAT(verdicts[0].ranks(), ElementsAre(1));
+  EXPECT_THAT(verdicts[0].evidence(), Contains("not seen: rank 1"));
+  EXPECT_THAT(verdicts[0].advice(), ElementsAre(HasSubstr("the node of rank 1")));
+}
+
 TEST(DoctorEvidence, TakesTheRunningOneOfARankThatTwoNodesKnow) {
   Evidence evidence = HealthyJob();
   v1::NodeEvidence other;

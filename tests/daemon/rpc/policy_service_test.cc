@@ -481,6 +481,17 @@ TEST_F(PolicyServiceTest, AShutdownEndsWatches) {
   EXPECT_EQ(watch->reader->Finish().error_code(), StatusCode::UNAVAILABLE);
 }
 
+TEST_F(PolicyServiceTest, AStoreThatHangsIsToldBeforeTheCallersTimeIsOver) {
+  Start();
+  store_.hang = true;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
+  v1::SetPolicyResponse response;
+  const grpc::Status status = stub_->SetPolicy(&context, Change("job", v1::SYNC_MODE_AUTO), &response);
+  EXPECT_EQ(status.error_code(), StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), AllOf(HasSubstr("the store"), HasSubstr("the policy may be in it all the same")));
+}
+
 // Calls whose answers are taken later.
 class Calls {
  public:
