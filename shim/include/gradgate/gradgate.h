@@ -675,6 +675,9 @@ GG_API void gg_ledger_collective_done(gg_ledger* ledger, gg_group group, gg_op o
  * fail; 0 for NULL or an unknown group. */
 GG_API uint32_t gg_ledger_issued(const gg_ledger* ledger, gg_group group);
 
+/* As gg_ledger_issued, with the trainer's other collectives. Since 1.3. */
+GG_API uint32_t gg_ledger_trainer_issued(const gg_ledger* ledger, gg_group group);
+
 /* Reductions of one role since gg_ledger_create. */
 typedef struct gg_role_stats {
   uint32_t struct_size;

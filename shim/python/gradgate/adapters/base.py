@@ -107,6 +107,12 @@ class Adapter:
         that must last until the boundary (FSDP2's are set anew by the next arm)."""
         raise NotImplementedError
 
+    def abandon(self) -> bool:
+        """Called instead of disarm when the micro-step has failed before it reduced, perhaps on this rank alone. Whether another try sends
+        again what this one has sent."""
+        self.disarm()
+        return True
+
     def late(self) -> None:
         """Reduces what is accumulated, issuing what the wrapper would have issued, and waits. Afterwards every p.grad holds what a
         boundary micro-step would have left; a parameter that no rank used keeps None. The caller's accumulated p.grad may be None
