@@ -94,8 +94,8 @@ class Adapter:
         return NoEffect("no_buckets", f"{self.kind}: this wrapper has no buckets whose size could be set")
 
     def recast(self, bucket_mb: float | None, wire: str | None) -> bool:
-        """Between windows, on all ranks alike, where cannot_recast is None: bucket size and wire type from here on; None: as it was
-        wrapped, and the gradients' own type. Whether the buckets changed."""
+        """Between windows, on all ranks alike, where cannot_recast is None, or "static_graph", which keeps its buckets: bucket size and
+        wire type from here on; None: as it was wrapped, and the gradients' own type. Whether the buckets changed."""
         raise NotImplementedError
 
     def arm(self, plan: Plan) -> None:
