@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from .ledger import Verdict
     from .window import Window
 
+UNEVEN = (
+    "gradgate: every micro-step reduces in this job, so a rank that brings fewer of them leaves the others waiting in a backward; where "
+    "windows may differ use mode window: attach(mode=…), or gradgatectl policy set JOB mode=window"
+)
 _TAG_SHIFT = 32  # of what a checkpoint has summed, in a ballot's `staged`; below it: windows discarded after their boundary
 
 

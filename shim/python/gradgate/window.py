@@ -200,7 +200,9 @@ class Window:
                 self.agreement.issue(closing.vote(self, contributes=False, divisor=divisor))
             try:
                 verdict = self.agreement.read()
-            except GradgateError:
+            except GradgateError as error:
+                if not in_time and self.job.mode == "every_micro_step":
+                    error.add_note(closing.UNEVEN)
                 self.ledger.window_close(stepped=False, failed=True)
                 raise
         kept = self.kept
