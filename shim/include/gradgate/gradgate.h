@@ -208,7 +208,7 @@ typedef struct gg_session_options {
   const gg_tensor* tensors; /* in order of registration (the order of the forward); same on all ranks */
   gg_store* store;          /* required when world_size > 1 */
   gg_transport* transport;  /* required when world_size > 1 */
-  const char* job_name;     /* NULL: GRADGATE_JOB, TORCHELASTIC_RUN_ID, SLURM_JOB_NAME, else "job" */
+  const char* job_name;     /* NULL: GRADGATE_JOB, TORCHELASTIC_RUN_ID, SLURM_JOB_NAME, else the program's */
   const char* daemon_dir;   /* where shim.sock is; NULL: GRADGATE_DIR, /run/gradgate, $XDG_RUNTIME_DIR/gradgate; "": no link */
   uint64_t bucket_bytes;    /* upper bound of a bucket (one tensor may exceed it); default 25 MiB */
   int64_t deadline_ns;      /* for each window's reduction, naming of missing ranks included; default 300 s */
