@@ -12,6 +12,7 @@ namespace gradgate {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
+constexpr size_t kMaxNameBytes = 127;
 constexpr int64_t kTellNs = 200 * kMs;
 // Ranks of different protocol numbers do not issue the same collectives.
 constexpr char kProtocol[] = "2";
@@ -38,6 +39,15 @@ SyncPolicy ToPolicy(const link::PolicyFrame& frame) {
           .enforcement = static_cast<Enforcement>(byte(younger ? ~0u : frame.enforcement))};
 }
 
+// The name that ranks have by their programs, which need not be one: rank 0's, which has told it before its handshake.
+std::string CommonName(const MemberOptions& o) {
+  std::string name;
+  const Status read = o.store->Get(o.store_prefix + "name", o.handshake_deadline_ns, &name);
+  const bool good = read.ok() && !name.empty() && name.size() <= kMaxNameBytes &&
+                    std::all_of(name.begin(), name.end(), [](char c) { return c > 0x20 && c < 0x7f && c != '/' && c != '='; });
+  return good ? name : o.job_name;
+}
+
 }  // namespace
 
 int64_t NamingBudget(int64_t deadline_ns) { return std::min(2000 * kMs, deadline_ns / 4); }
@@ -46,7 +56,7 @@ Facts CommonFacts(const MemberOptions& o) {
   return {{"gradgate", GRADGATE_VERSION},
           {"protocol", kProtocol},
           {"world_size", std::to_string(o.world_size)},
-          {"job", o.job_name},
+          {"job", o.named_by_program ? "" : o.job_name},
           {"GRADGATE", std::string(Name(o.enforcement))},
           {"mode", std::string(Name(o.mode))},
           {"accumulate", std::to_string(o.accumulate)},
@@ -58,6 +68,9 @@ Status Member::Join(const MemberOptions& options, const Facts& facts, SyncMode i
   std::array<uint8_t, 16> run_id{};
   if (getrandom(run_id.data(), run_id.size(), 0) != static_cast<ssize_t>(run_id.size()))
     return Internal("getrandom gave no run id");
+  const bool several = options.named_by_program && options.world_size > 1;
+  if (several && options.rank == 0)
+    (void)options.store->Set(options.store_prefix + "name", options.job_name, options.handshake_deadline_ns);
   const Status agreed = Handshake({.store = options.store,
                                    .prefix = options.store_prefix,
                                    .rank = options.rank,
@@ -70,7 +83,9 @@ Status Member::Join(const MemberOptions& options, const Facts& facts, SyncMode i
   std::unique_ptr<Member> member(new Member(options));
   uint8_t bytes[16];
   std::copy(run_id.begin(), run_id.end(), bytes);
-  member->Publish(options, facts, in_force, bytes);
+  MemberOptions named = options;
+  if (several && options.rank != 0) named.job_name = CommonName(options);
+  member->Publish(named, facts, in_force, bytes);
   if (options.world_size > 1)
     member->board_ = std::make_unique<ArrivalBoard>(options.store, options.store_prefix, options.rank, options.world_size);
   *out = std::move(member);

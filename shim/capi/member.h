@@ -36,6 +36,7 @@ struct MemberOptions {
   uint32_t local_rank = 0;
   uint32_t attempt = 0;
   std::string job_name;
+  bool named_by_program = false;  // then all take rank 0's
   std::string store_prefix;
   Store* store = nullptr;                // borrowed; required when world_size > 1
   std::vector<std::string> daemon_dirs;  // empty: no link

@@ -23,7 +23,7 @@ class Oops(Exception):
 
 
 class Fragile(t.Units):
-    """Fails on demand: before the forward, after it, or in the backward before any gradient."""
+    """Fails on demand: before the forward, in it, or in the backward before any gradient."""
 
     fail = ""
 
@@ -55,6 +55,9 @@ def retried(rank: int, wrap: Callable[[nn.Module], Any], where: str, at: int, wh
             for _ in range(2):
                 try:
                     with sync.micro_step():
+                        if inner.fail == "loop":
+                            inner.fail = ""
+                            raise Oops
                         model(c).backward()
                     break
                 except (Oops, torch.OutOfMemoryError):
@@ -64,7 +67,8 @@ def retried(rank: int, wrap: Callable[[nn.Module], Any], where: str, at: int, wh
                 t.finish(optimizer, model)
     flags = getattr(model, "require_backward_grad_sync", True)
     ended = watch.changes[0]["micro_steps"] - failures  # what is counted are micro-steps begun
-    return watch.seen(gradients=[t.one(b) for b in found], failures=failures, flags=flags, ended=ended)
+    gathered = watch.changes[0]["collectives"].get(AG, 0)
+    return watch.seen(gradients=[t.one(b) for b in found], failures=failures, flags=flags, ended=ended, gathered=gathered)
 
 
 AGAIN: dict[str, Any] = {"gradients": [55.0] * 3, "windows_full": 3, "ended": 12, "flags": True, "windows_mismatched": 0}
@@ -108,6 +112,24 @@ def out_of_memory_fsdp2(rank: int, world: int) -> dict[str, Any]:
 @row(**AGAIN, failures=1, gradient={RS: 6})
 def exception_in_the_boundary_forward_fsdp2(rank: int, world: int) -> dict[str, Any]:
     return retried(rank, t.fsdp, "forward", 3, mode="window", keep_params=True)
+
+
+KEPT: dict[str, Any] = {"mode": "window", "keep_params": True}
+
+
+@row(**AGAIN, failures=Each(1, 0), gradient={RS: 6}, gathered=6)
+def exception_on_one_rank_before_the_boundary_forward_of_kept_parameters(rank: int, world: int) -> dict[str, Any]:
+    return retried(rank, t.fsdp, "loop", 3, who=0, **KEPT)
+
+
+@row(**AGAIN, failures=Each(0, 1), gradient={RS: 6}, gathered=6)
+def exception_on_one_rank_while_parameters_are_gathered_to_be_kept(rank: int, world: int) -> dict[str, Any]:
+    return retried(rank, t.fsdp, "forward", 0, who=1, **KEPT)
+
+
+@row(**AGAIN, failures=Each(1, 0), gradient={RS: 6}, gathered=6)
+def exception_on_one_rank_in_the_backward_of_kept_parameters(rank: int, world: int) -> dict[str, Any]:
+    return retried(rank, t.fsdp, "backward", 3, who=0, **KEPT)
 
 
 @row(**AGAIN, failures=1, gradient={RS: 6})
