@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/policy_options.h"
+#include "client/cli/user_id.h"
 #include "client/target.h"
 
 namespace gradgate::cli {
@@ -27,7 +28,7 @@ constexpr char kFooter[] = R"(Exit codes:
   5  doctor: something is wrong with the job
 
 Where the daemon is looked for, first that is there: --target or --dir, $GRADGATE_DIR, /run/gradgate,
-$XDG_RUNTIME_DIR/gradgate. JOB is a job name, a run id, or at least its 6 first digits.)";
+$XDG_RUNTIME_DIR/gradgate. JOB is a job name, a run id, or at least its 6 first digits; UID/JOB, or --user, that of one user.)";
 
 constexpr double kMinTimeoutSeconds = 0.001;
 constexpr double kMaxTimeoutSeconds = 86400;
@@ -46,7 +47,7 @@ Leave Usage(absl::string_view message) {
   return {kExitUsage, absl::StrCat(absl::StrReplaceAll(message, {{"\n", " "}}), "; gradgatectl --help tells how it is called")};
 }
 
-void AddGlobals(CLI::App& app, Options& options, std::string& directory, double& timeout_seconds) {
+void AddGlobals(CLI::App& app, Options& options, std::string& directory, std::string& user, double& timeout_seconds) {
   CLI::Option* target =
       app.add_option("--target", options.client.target, "Where gradgated listens: unix:PATH, HOST:PORT or [V6]:PORT");
   app.add_option("--dir", directory, "Directory of gradgated's sockets")->excludes(target)->check([](const std::string& text) {
@@ -56,6 +57,7 @@ void AddGlobals(CLI::App& app, Options& options, std::string& directory, double&
       ->capture_default_str()
       ->check(SecondsFrom(kMinTimeoutSeconds));
   app.add_flag("--local", options.local, "Only what the daemon's own node has; other nodes are not asked");
+  app.add_option("--user", user, "Name or uid of whose JOB it is, where several users have one of that name");
   app.add_flag("--json", options.json, "Print the whole answer as JSON; watch: an object a line");
   app.add_option("--ca", options.client.tls.ca_file,
                  "PEM file of the CA that signed the daemon's certificate; for another machine");
@@ -112,14 +114,14 @@ void AddPolicy(CLI::App& app, Options& options, PolicyWords& words) {
 
 std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
   Options options;
-  std::string directory;
+  std::string directory, user;
   double timeout_seconds = absl::ToDoubleSeconds(options.client.timeout);
   int64_t first_index = 0;
 
   CLI::App app(kAbout, "gradgatectl");
   app.footer(kFooter);
   app.require_subcommand(1);
-  AddGlobals(app, options, directory, timeout_seconds);
+  AddGlobals(app, options, directory, user, timeout_seconds);
   AddCommand(app, "jobs", "List jobs, the latest first", options, Command::kJobs);
   AddCommand(app, "nodes", "List the daemons of the store: who answers, how soon, and whose ranks are there", options,
              Command::kNodes);
@@ -180,8 +182,16 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
   }
   const bool without_job = options.command == Command::kJobs || options.command == Command::kPlan ||
                            options.command == Command::kCerts || options.command == Command::kNodes;
-  if (!options.job.empty() || without_job) return options;
-  return Usage("JOB is empty");
+  if (options.job.empty()) {
+    if (!without_job) return Usage("JOB is empty");
+    return user.empty() ? std::variant<Options, Leave>(options) : Usage("--user tells whose JOB is meant, and there is none");
+  }
+  if (!user.empty()) {
+    const auto user_id = UserId(user);
+    if (!user_id.ok()) return Usage(user_id.status().message());
+    options.job = absl::StrCat(*user_id, "/", options.job);
+  }
+  return options;
 }
 
 }  // namespace gradgate::cli

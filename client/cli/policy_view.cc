@@ -56,6 +56,11 @@ std::string RanksTable(const v1::PolicyStatus& status) {
   return table.Header() + rows;
 }
 
+std::string Inherited(const v1::ProposedPolicy& proposed) {
+  if (!proposed.has_inherited_from_attempt()) return "";
+  return absl::StrCat("; inherited from attempt ", proposed.inherited_from_attempt(), ", which had it in force");
+}
+
 }  // namespace
 
 std::string PolicyLine(const v1::PolicyStatus& status) {
@@ -71,7 +76,7 @@ std::string PolicyView(const v1::PolicyStatus& status, absl::Time now) {
     absl::StrAppend(&text, "by ", proposed.actor().empty() ? "nobody who said a name" : Printable(proposed.actor()), ", ",
                     HumanDuration(now - ToTime(proposed.propose_time())), " ago (", UtcTime(proposed.propose_time()), ")",
                     proposed.node_name().empty() ? "" : absl::StrCat(", at node ", Printable(proposed.node_name())),
-                    ", content ", Printable(proposed.content_hash()), "\n\n", Content(proposed.policy()));
+                    ", content ", Printable(proposed.content_hash()), Inherited(proposed), "\n\n", Content(proposed.policy()));
   }
   absl::StrAppend(&text, "\n", RanksTable(status), "\nstore: ", Printable(status.store()), "\n");
   for (const v1::NodeAnswer& node : status.nodes()) {
