@@ -12,6 +12,7 @@
 #include "client/cli/exit_code.h"
 #include "client/cli/help.h"
 #include "client/cli/policy_options.h"
+#include "client/cli/user_id.h"
 #include "client/target.h"
 
 namespace gradgate::cli {
@@ -31,8 +32,9 @@ constexpr char kFooter[] = R"(Exit codes:
 
 Where the daemon is looked for, first that is there: --target or --dir,
 $GRADGATE_DIR, /run/gradgate, $XDG_RUNTIME_DIR/gradgate. JOB is a job name, a
-run id, or at least its 6 first digits. On a terminal tables are fitted to its
-width; a pipe and --json get all columns. gradgatectl COMMAND --help tells more.)";
+run id, or at least its 6 first digits; UID/JOB, or --user, that of one user. On
+a terminal tables are fitted to its width; a pipe and --json get all columns.
+gradgatectl COMMAND --help tells more.)";
 
 constexpr char kCommandFooter[] = "gradgatectl --help lists the options of all commands, and the exit codes.";
 constexpr char kDoctorFooter[] = R"(Exit code 5: something is wrong with the job, a verdict worse than a notice.
@@ -55,7 +57,7 @@ Leave Usage(absl::string_view message) {
   return {kExitUsage, absl::StrCat(message, "; gradgatectl --help tells how it is called")};
 }
 
-void AddGlobals(CLI::App& app, Options& options, std::string& directory, double& timeout_seconds) {
+void AddGlobals(CLI::App& app, Options& options, std::string& directory, std::string& user, double& timeout_seconds) {
   CLI::Option* target =
       app.add_option("--target", options.client.target, "Where gradgated listens: unix:PATH, HOST:PORT or [V6]:PORT");
   app.add_option("--dir", directory, "Directory of gradgated's sockets")
@@ -66,6 +68,7 @@ void AddGlobals(CLI::App& app, Options& options, std::string& directory, double&
       ->capture_default_str()
       ->check(SecondsFrom(kMinTimeoutSeconds));
   app.add_flag("--local", options.local, "Only what the daemon's own node has; other nodes are not asked");
+  app.add_option("--user", user, "Name or uid of whose JOB it is, where several users have one of that name");
   app.add_flag("--json", options.json, "Print the whole answer as JSON; watch: an object a line");
   app.add_option("--ca", options.client.tls.ca_file,
                  "PEM file of the CA that signed the daemon's certificate; for another machine")
@@ -123,7 +126,7 @@ void AddPolicy(CLI::App& app, Options& options, PolicyWords& words) {
 
 std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
   Options options;
-  std::string directory;
+  std::string directory, user;
   double timeout_seconds = absl::ToDoubleSeconds(options.client.timeout);
   int64_t first_index = 0;
 
@@ -131,7 +134,7 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
   app.formatter(std::make_shared<HelpFormatter>());
   app.footer(kCommandFooter);  // of the commands, which take it over when they are added
   app.require_subcommand(1);
-  AddGlobals(app, options, directory, timeout_seconds);
+  AddGlobals(app, options, directory, user, timeout_seconds);
   AddCommand(app, "jobs", "List jobs, the latest first", options, Command::kJobs);
   AddCommand(app, "nodes", "List the daemons of the store: who answers, how soon, and whose ranks are there", options,
              Command::kNodes);
@@ -197,8 +200,16 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
   }
   const bool without_job = options.command == Command::kJobs || options.command == Command::kPlan ||
                            options.command == Command::kCerts || options.command == Command::kNodes;
-  if (!options.job.empty() || without_job) return options;
-  return Usage("JOB is empty");
+  if (options.job.empty()) {
+    if (!without_job) return Usage("JOB is empty");
+    return user.empty() ? std::variant<Options, Leave>(options) : Usage("--user tells whose JOB is meant, and there is none");
+  }
+  if (!user.empty()) {
+    const auto user_id = UserId(user);
+    if (!user_id.ok()) return Usage(user_id.status().message());
+    options.job = absl::StrCat(*user_id, "/", options.job);
+  }
+  return options;
 }
 
 }  // namespace gradgate::cli

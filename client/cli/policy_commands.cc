@@ -104,8 +104,9 @@ absl::Status SetPolicy(const client::PolicyClient& client, const Options& option
   if (!written.ok() || options.wait <= absl::ZeroDuration()) return written.status();
   const int64_t version = answer->status().proposed().version();
   Wait wait(version, first, options.json, output);
-  const absl::Status watched = client.Watch(answer->status().job().run_id(), options.wait, cancel,
-                                            [&](const v1::PolicyStatus& status) { return wait.Show(status); });
+  const std::string job = absl::StrCat(answer->status().job().user_id(), "/", answer->status().job().run_id());
+  const absl::Status watched =
+      client.Watch(job, options.wait, cancel, [&](const v1::PolicyStatus& status) { return wait.Show(status); });
   const std::string stands = "; it still stands, see gradgatectl policy get";
   if (absl::IsCancelled(watched))
     return absl::CancelledError(absl::StrCat("interrupted while version ", version, " waits", stands));

@@ -91,11 +91,16 @@ std::string InForce(const v1::PolicyStatus& status) {
   return absl::StrCat("in force: ", parts.empty() ? "not known, no rank is seen from here" : absl::StrJoin(parts, "; "), "\n");
 }
 
+std::string Inherited(const v1::ProposedPolicy& proposed) {
+  if (!proposed.has_inherited_from_attempt()) return "";
+  return absl::StrCat("; inherited from attempt ", proposed.inherited_from_attempt(), ", which had it in force");
+}
+
 std::string Proposer(const v1::ProposedPolicy& proposed, absl::Time now) {
   return absl::StrCat("by ", proposed.actor().empty() ? "nobody who said a name" : Printable(proposed.actor()), ", ",
                       HumanDuration(now - ToTime(proposed.propose_time())), " ago (", UtcTime(proposed.propose_time()), ")",
                       proposed.node_name().empty() ? "" : absl::StrCat(", at node ", Printable(proposed.node_name())),
-                      ", content ", Printable(proposed.content_hash()), "\n");
+                      ", content ", Printable(proposed.content_hash()), Inherited(proposed), "\n");
 }
 
 // "no buckets".

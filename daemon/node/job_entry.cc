@@ -59,6 +59,7 @@ JobView JobEntry::View() const {
   view.job_name = key.job_name;
   view.run_id = key.run_id;
   view.attempt = key.attempt;
+  view.launch_id = lowest.identity().launch_id;
   view.state = State();
   view.start_time = StartTime();
   view.end_time = EndTime();

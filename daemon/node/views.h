@@ -49,6 +49,7 @@ struct JobView {
   std::string job_name;
   std::string run_id;
   uint32_t attempt = 0;
+  std::string launch_id;  // empty: not known
   uint32_t world_size = 0;
   RankState state = RankState::kRunning;
   absl::Time start_time;

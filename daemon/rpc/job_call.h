@@ -1,7 +1,8 @@
 // A unary call answered from the parts of all nodes: the own part, the others' by Peers, and one merge.
 //
 //   asked --(scope NODE, or nobody else there)--> merge(own part) --> answered
-//     └──> others asked --> whose job is it --(some answered another run of that name)--> those asked again by run id --> merge
+//     └──> others asked --> whose job is it --(some answered another run of that name)--> those asked again by uid and run id
+//     --> merge
 //     --> answered
 //
 // Whose job it is: (uid, name, run id, attempt) tells jobs apart, on all nodes. A selector may mean another run on each node,
@@ -25,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "daemon/node/job_selector.h"
 #include "daemon/node/mutex.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/job_choice.h"
@@ -122,27 +124,32 @@ class JobAsking final : public std::enable_shared_from_this<JobAsking<Request, R
   void TakeFirstRound() {
     if (!question_.job) return Merge();
     std::vector<JobClaim> claims;
+    std::vector<size_t> unclear;  // there several users claim the run
     for (size_t i = 0; i < answers_.size(); ++i) {
       PeerAnswer<Response>& answer = answers_[i];
       if (answer.answer.ok()) {
         claims.push_back({i, question_.job(*answer.answer)});
-      } else if (absl::IsInvalidArgument(answer.answer.status()) && !IsWholeRunId(Selector())) {
-        return FinishWith(  // there the selector means several jobs
-            absl::InvalidArgumentError(
-                absl::StrCat("node ", answer.node.node_name(), ": ", Presentable(answer.answer.status().message()))));
+      } else if (absl::IsInvalidArgument(answer.answer.status())) {
+        unclear.push_back(i);
       }
+    }
+    if (!unclear.empty() && (claims.empty() || !IsWholeRunId(Selector()))) {
+      const PeerAnswer<Response>& answer = answers_[unclear.front()];  // there the selector means several jobs
+      return FinishWith(absl::InvalidArgumentError(
+          absl::StrCat("node ", answer.node.node_name(), ": ", Presentable(answer.answer.status().message()))));
     }
     if (claims.empty()) return Merge();
     absl::StatusOr<JobChoice> choice = ChooseJob(Selector(), claims);
     if (!choice.ok()) return FinishWith(choice.status());
     for (auto& [node, note] : choice->strays) AddNote(note, answers_[node].node);
     job_ = choice->job;
+    choice->ask_again.insert(choice->ask_again.end(), unclear.begin(), unclear.end());
     AskAgain(choice->ask_again);
   }
 
   void AskAgain(const std::vector<size_t>& nodes) {
     Request request = request_;
-    if constexpr (requires { request.set_job(""); }) request.set_job(job_->run_id());
+    if constexpr (requires { request.set_job(""); }) request.set_job(FormatJobSelector(job_->user_id(), job_->run_id()));
     absl::flat_hash_set<std::string> names;
     for (const size_t node : nodes) {
       answers_[node].answer = absl::NotFoundError("");

@@ -102,6 +102,7 @@ absl::StatusOr<Proposal> CheckProposal(const v1::SetPolicyRequest& request, cons
   if (absl::Status status = CheckKnown(request, present); !status.ok()) return status;
   Proposal proposal;
   proposal.job = KeyOf(present.job());
+  proposal.launch_id = present.job().launch_id();
   proposal.policy = *std::move(merged);
   // What ranks have in force, so that a field which nobody carries out is not handed on.
   proposal.former = present.state() == v1::POLICY_STATE_ADOPTED ? base : present.proposed().former_policy();

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "daemon/node/job_selector.h"
 #include "daemon/rpc/convert.h"
 #include "google/protobuf/util/message_differencer.h"
 
@@ -26,7 +27,7 @@ void PolicyWatch::Show(const absl::StatusOr<v1::GetPolicyResponse>& seen) {
     ending_ = status.job().state() != v1::STATE_RUNNING;
     writing_ = !response_.has_status() || !Alike(response_.status(), status);
     if (writing_) *response_.mutable_status() = status;
-    job_ = status.job().run_id();
+    job_ = FormatJobSelector(status.job().user_id(), status.job().run_id());
   }
   Act();
 }

@@ -19,6 +19,7 @@
 #include "shim/link/fork_guard.h"
 #include "shim/link/link.h"
 #include "shim/reduce/arrival_board.h"
+#include "shim/reduce/handshake.h"
 #include "shim/reduce/store.h"
 #include "shim/stats/recorder.h"
 
@@ -107,7 +108,7 @@ class Member {
  private:
   explicit Member(const MemberOptions& options)
       : alone_(options.world_size == 1), given_(options.enforcement), log_(options.log), log_user_(options.log_user) {}
-  void Publish(const MemberOptions& options, const Facts& facts, SyncMode in_force, const uint8_t (&run_id)[16]);
+  void Publish(const MemberOptions& options, const Facts& facts, SyncMode in_force, const AgreedIds& ids);
   void PublishPolicy();
 
   const bool alone_;

@@ -149,6 +149,9 @@ TEST(GradgatectlAlone, WrongCommandLineIsExitCode2) {
                      "\" is not a number of seconds from 0.001 to 86400; gradgatectl jobs --help tells how it is called"));
   }
   EXPECT_EQ(Ctl({"windows", "x", "--last", "0"}).exit_code, 2);
+  ExpectFails(Ctl({"status", "x", "--user", "no-such-user"}), 2,
+              "no user \"no-such-user\" on this machine; give the uid" + help);
+  ExpectFails(Ctl({"jobs", "--user", "0"}), 2, "--user tells whose JOB is meant, and there is none" + help);
   EXPECT_EQ(Ctl({"watch", "x", "--from", "-1"}).exit_code, 2);
 }
 

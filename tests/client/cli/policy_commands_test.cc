@@ -111,7 +111,17 @@ TEST_F(PolicyCommands, SetSendsTheWordsAndWaitsUntilItIsAdopted) {
   EXPECT_THAT(request.actor(), HasSubstr("@"));
   EXPECT_EQ(request.expected_version(), 6);
   EXPECT_FALSE(request.validate_only());
-  EXPECT_EQ(daemon_.watched_job, SampleJob("digits").run_id()) << "a later run of the name is another job";
+  EXPECT_EQ(daemon_.watched_job, absl::StrCat(SampleJob("digits").user_id(), "/", SampleJob("digits").run_id()))
+      << "a later run of the name is another job";
+}
+
+TEST_F(PolicyCommands, AUserIsSentAsPartOfTheJob) {
+  EXPECT_EQ(Ask({"set", "digits", "mode=window", "--wait", "0", "--user", "1007"}).exit_code, 0);
+  EXPECT_EQ(daemon_.set_request.job(), "1007/digits");
+  EXPECT_EQ(Ask({"set", "digits", "mode=window", "--wait", "0", "--user", "root"}).exit_code, 0);
+  EXPECT_EQ(daemon_.set_request.job(), "0/digits");
+  EXPECT_EQ(Ask({"set", "7/digits", "mode=window", "--wait", "0"}).exit_code, 0);
+  EXPECT_EQ(daemon_.set_request.job(), "7/digits");
 }
 
 TEST_F(PolicyCommands, RejectedIsExitCode1AndSaysWhy) {

@@ -61,6 +61,13 @@ v1::PolicyStatus Sample() {
 
 TEST(PolicyView, HasAllOfIt) { EXPECT_EQ(PolicyView(Sample(), SampleNow()), Golden("policy.txt")); }
 
+TEST(PolicyView, WhatWasInheritedIsToldSo) {
+  v1::PolicyStatus status = Sample();
+  EXPECT_THAT(PolicyView(status, SampleNow()), ::testing::Not(::testing::HasSubstr("inherited")));
+  status.mutable_proposed()->set_inherited_from_attempt(0);
+  EXPECT_THAT(PolicyView(status, SampleNow()), ::testing::HasSubstr("inherited from attempt 0, which had it in force\n"));
+}
+
 TEST(PolicyView, WithoutAPolicyThereAreOnlyTheRanks) {
   v1::PolicyStatus status = Sample();
   status.clear_proposed();

@@ -244,12 +244,43 @@ TEST_F(Daemons, AnotherUserCannotPutRanksIntoAJob) {
   Run(1, {.rank = 1, .world_size = 2}, 666);
   Stats(0, "job");
   EXPECT_EQ(status_.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status_.error_message(), HasSubstr("of uid 1000, run 111111111111 of uid 666; give a run id"));
+  EXPECT_THAT(status_.error_message(), HasSubstr("666/job (run 111111111111), 1000/job (run 111111111111); give one of these"));
+  for (const uint32_t uid : {kUid, 666u}) {
+    const auto named = Stats(0, absl::StrCat(uid, "/job"));
+    ASSERT_TRUE(status_.ok()) << status_.error_message();
+    EXPECT_EQ(named.job().user_id(), uid);
+    EXPECT_THAT(Ranks(named), ElementsAre(uid == kUid ? 0 : 1)) << "on whichever node it is";
+  }
   const auto stats = Stats(0, "11111111111111111111111111111111");
   ASSERT_TRUE(status_.ok()) << status_.error_message();
   EXPECT_THAT(Ranks(stats), ElementsAre(0));
   EXPECT_THAT(stats.nodes(1).note(), HasSubstr("of uid 666"));
   EXPECT_EQ(Jobs(0).jobs_size(), 2);
+}
+
+// Somebody who claims the run on another node, where it has ranks, too.
+TEST_F(Daemons, WhoClaimsARunTakesNoRankOfItAway) {
+  Add(3);
+  const std::string run(32, '1');
+  Run(0, {.rank = 0, .world_size = 3});
+  Run(1, {.rank = 1, .world_size = 3});
+  Run(1, {.rank = 2, .world_size = 3}, 666);
+  Run(2, {.rank = 2, .world_size = 3});
+  for (const std::string& job :
+       {run, absl::StrCat(kUid, "/", run), absl::StrCat(kUid, "/job"), absl::StrCat(kUid, "/111111")}) {
+    const auto stats = Stats(0, job);
+    ASSERT_TRUE(status_.ok()) << job << ": " << status_.error_message();
+    EXPECT_EQ(stats.job().user_id(), kUid) << job;
+    EXPECT_THAT(Ranks(stats), ElementsAre(0, 1, 2)) << job;
+  }
+  Stats(1, run);
+  EXPECT_EQ(status_.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << "there it is not clear whose is meant";
+  EXPECT_THAT(status_.error_message(), HasSubstr(absl::StrCat(kUid, "/", run)));
+  EXPECT_THAT(Ranks(Stats(1, absl::StrCat(kUid, "/", run))), ElementsAre(0, 1, 2));
+  EXPECT_THAT(Ranks(Stats(1, absl::StrCat("666/", run))), ElementsAre(2));
+  Stats(0, "job");
+  EXPECT_EQ(status_.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status_.error_message(), HasSubstr("node n001: jobs of several users"));
 }
 
 TEST_F(Daemons, WindowsOfAllNodesPageTogether) {
