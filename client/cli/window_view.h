@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "client/cli/node_view.h"
 #include "client/cli/table.h"
 #include "gradgate/v1/stats.pb.h"
 
@@ -28,13 +29,15 @@ class WindowRows {
 // Problems, then all windows in the order of the answer.
 std::string WindowsView(const v1::ListWindowsResponse& response);
 
-// Shows a stream of messages: rows as they come, what is wrong below them, the job's end.
+// Shows a stream of messages: nodes that fall silent or answer again, rows as they come, what is wrong below them, the job's
+// end.
 class WatchView {
  public:
   std::string Header() const { return rows_.Header(); }
   std::string Next(const v1::WatchWindowsResponse& message, absl::Time now);
 
  private:
+  NodeNews nodes_;
   WindowRows rows_;
 };
 
