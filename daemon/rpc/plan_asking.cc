@@ -39,9 +39,9 @@ void PlanAsking::Ask(std::shared_ptr<Question> question) {
   {
     MutexLock lock(&mutex_);
     cancelled = cancelled_;
-    cancel_ = [question] { question->Cancel(); };
+    if (!cancelled) cancel_ = [question] { question->Cancel(); };
   }
-  if (cancelled) question->Cancel();
+  if (cancelled) return done_(absl::CancelledError("nobody waits for the answer any longer"));
   question->Start(caller_deadline_);
 }
 

@@ -256,7 +256,7 @@ TEST_F(JobWatchTest, WatchersComeAndGoWhileDaemonsDo) {
       CloseAll();
     }
   });
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 24; ++i) {
     const auto stream = Watch(static_cast<size_t>(i) % 2, i % 3 == 0 ? std::nullopt : std::optional<int64_t>(0));
     if (!stream->Read()) {  // the places of those before are not free yet
       EXPECT_EQ(stream->reader->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
