@@ -46,6 +46,7 @@ absl::Status Watch(const SyncStatsClient& client, const Options& options, client
   client::WatchOptions watch;
   watch.first_window_index = options.first_index;
   watch.cancel = cancel;
+  watch.scope = ScopeOf(options);
   bool header_due = !options.json;
   absl::StatusOr<bool> shown = true;
   const auto show = [&](const v1::WatchWindowsResponse& message) {

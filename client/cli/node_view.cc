@@ -43,6 +43,16 @@ std::string StoreLine(const v1::ListNodesResponse& response) {
                       "\n");
 }
 
+// `alone`: no other was asked.
+std::string Problem(const v1::NodeAnswer& node, bool alone, bool ranks_missing) {
+  if (!node.answered()) {
+    return absl::StrCat("! ", NameOf(node), " ", Printable(node.error()), ": its ranks are missing here\n");
+  }
+  if (node.note().empty() || (alone && !ranks_missing)) return "";
+  return alone ? absl::StrCat("! ranks of other nodes are missing here: ", Printable(node.note()), "\n")
+               : absl::StrCat("! ", NameOf(node), ": ", Printable(node.note()), "\n");
+}
+
 }  // namespace
 
 int RanksOf(const v1::Job& job) {
@@ -51,16 +61,28 @@ int RanksOf(const v1::Job& job) {
 
 std::string NodeProblems(const google::protobuf::RepeatedPtrField<v1::NodeAnswer>& nodes, bool ranks_missing) {
   std::string lines;
-  for (int i = 0; i < nodes.size(); ++i) {
-    const v1::NodeAnswer& node = nodes.Get(i);
-    if (!node.answered()) {
-      absl::StrAppend(&lines, "! ", NameOf(node), " ", Printable(node.error()), ": its ranks are missing here\n");
-    } else if (!node.note().empty() && (i > 0 || nodes.size() > 1)) {
-      absl::StrAppend(&lines, "! ", NameOf(node), ": ", Printable(node.note()), "\n");
-    } else if (!node.note().empty() && ranks_missing) {
-      absl::StrAppend(&lines, "! ranks of other nodes are missing here: ", Printable(node.note()), "\n");
-    }
+  for (const v1::NodeAnswer& node : nodes) absl::StrAppend(&lines, Problem(node, nodes.size() == 1, ranks_missing));
+  return lines;
+}
+
+std::string NodeNews::Next(const google::protobuf::RepeatedPtrField<v1::NodeAnswer>& nodes) {
+  const auto find = [](const auto& all, const v1::NodeAnswer& node) {
+    const auto at =
+        std::find_if(all.begin(), all.end(), [&](const auto& other) { return other.node_name() == node.node_name(); });
+    return at == all.end() ? nullptr : &*at;
+  };
+  std::string lines;
+  for (const v1::NodeAnswer& node : nodes) {
+    const v1::NodeAnswer* const before = find(former_, node);
+    if (before != nullptr && before->answered() == node.answered() && before->note() == node.note()) continue;
+    if (before != nullptr && !before->answered() && node.answered()) absl::StrAppend(&lines, NameOf(node), " answers again\n");
+    absl::StrAppend(&lines, Problem(node, nodes.size() == 1, true));
   }
+  for (const v1::NodeAnswer& node : former_) {
+    if (find(nodes, node) == nullptr)
+      absl::StrAppend(&lines, "! ", NameOf(node), " has left the store: it is no longer asked\n");
+  }
+  former_.assign(nodes.begin(), nodes.end());
   return lines;
 }
 

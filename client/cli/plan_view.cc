@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "client/cli/format.h"
+#include "client/cli/node_view.h"
 #include "client/cli/table.h"
 
 namespace gradgate::cli {
@@ -171,7 +172,8 @@ std::string JobArgument(const v1::PlanSyncResponse& response) {
 
 std::string PlanView(const v1::PlanSyncResponse& response, size_t width) {
   const StepSeconds seconds(response);
-  std::string text = absl::StrCat(HeadLine(response), "\n", ModesTable(response.plan(), seconds, width));
+  std::string text = absl::StrCat(NodeProblems(response.nodes(), RanksOf(response.job()) < response.job().world_size()),
+                                  HeadLine(response), "\n", ModesTable(response.plan(), seconds, width));
   if (!response.what_ifs().empty()) absl::StrAppend(&text, "\n", WhatIfTable(response, seconds, width));
   absl::StrAppend(&text, "\n", Printable(response.advice()), "\n");
   if (!response.policy().empty()) {

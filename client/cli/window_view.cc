@@ -73,6 +73,7 @@ std::string WatchView::Header() {
 
 std::string WatchView::Next(const v1::WatchWindowsResponse& message, absl::Time now) {
   std::string text;
+  if (!message.nodes().empty()) text = nodes_.Next(message.nodes());
   if (message.skipped_count() > 0) {
     absl::StrAppend(&text, "! ", message.skipped_count(), " windows skipped here: this watcher was too slow for them\n");
   }

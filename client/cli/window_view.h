@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "client/cli/node_view.h"
 #include "client/cli/table.h"
 #include "gradgate/v1/stats.pb.h"
 
@@ -32,7 +33,8 @@ class WindowRows {
 // Problems, then all windows in the order of the answer.
 std::string WindowsView(const v1::ListWindowsResponse& response, size_t width = 0);
 
-// Shows a stream of messages: rows as they come, what is wrong below them, the job's end.
+// Shows a stream of messages: nodes that fall silent or answer again, rows as they come, what is wrong below them, the job's
+// end.
 class WatchView {
  public:
   explicit WatchView(size_t width = 0) : rows_(width) {}
@@ -41,6 +43,7 @@ class WatchView {
   std::string Next(const v1::WatchWindowsResponse& message, absl::Time now);
 
  private:
+  NodeNews nodes_;
   WindowRows rows_;
 };
 

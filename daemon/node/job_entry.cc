@@ -69,6 +69,7 @@ JobView JobEntry::View() const {
   view.accumulate = lowest.identity().accumulate;
   view.lowest_rank = ranks.begin()->first;
   view.closed_by_all = ClosedByAll();
+  view.closed_by_running = ClosedByRunning();
   view.window_count = INT64_MAX;
   for (const auto& [rank, track] : ranks) {
     view.world_size = std::max(view.world_size, track.identity().world_size);

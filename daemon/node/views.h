@@ -60,7 +60,8 @@ struct JobView {
   uint32_t accumulate = 0;
   uint64_t window_count = 0;
   uint32_t lowest_rank = 0;
-  uint64_t closed_by_all = 0;  // windows below this are closed by every rank seen
+  uint64_t closed_by_all = 0;      // windows below this are closed by every rank seen
+  uint64_t closed_by_running = 0;  // by every running one; UINT64_MAX: none runs
 };
 
 struct JobStatsView {

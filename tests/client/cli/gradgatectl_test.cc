@@ -202,7 +202,7 @@ TEST_F(Gradgatectl, MissingJobIsExitCode4AndListsTheOthers) {
   const std::string expected = "no job \"digit\" at " + daemon_.socket_path() + "; known jobs: digits, resnet";
   ExpectFails(Ask({"status", "digit"}), 4, expected);
   ExpectFails(Ask({"windows", "digit", "--json"}), 4, expected);
-  ExpectFails(Ask({"watch", "digit"}), 4, expected + "; only ranks of this daemon's own node can be watched");
+  ExpectFails(Ask({"watch", "digit"}), 4, expected);
 }
 
 TEST_F(Gradgatectl, NamesFromTrainersCannotReachTheTerminal) {
@@ -309,6 +309,9 @@ TEST_F(Gradgatectl, WatchShowsRowsAndTheEnd) {
   EXPECT_EQ(daemon_.watch_first_index, 3);
   EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 2 + 4 + 1);
   EXPECT_THAT(result.output, HasSubstr("\njob ended: digits  finished  "));
+  EXPECT_EQ(daemon_.last_scope, v1::SCOPE_JOB);
+  EXPECT_EQ(Ask({"watch", "digits", "--local"}).exit_code, 0);
+  EXPECT_EQ(daemon_.last_scope, v1::SCOPE_NODE);
 }
 
 TEST_F(Gradgatectl, WatchAsJsonIsAnObjectALine) {

@@ -271,5 +271,39 @@ TEST(WatchView, ShowsRowsThenWhatIsWrongThenTheEnd) {
   EXPECT_EQ(shown, Golden("watch.txt"));
 }
 
+TEST(WatchView, SaysOfNodesWhatHasChangedAlone) {
+  WatchView view;
+  v1::WatchWindowsResponse message;
+  for (const char* name : {"a", "b", "c"}) {
+    v1::NodeAnswer& node = *message.add_nodes();
+    node.set_node_name(name);
+    node.set_answered(true);
+  }
+  EXPECT_EQ(view.Next(message, SampleNow()), "");
+  message.mutable_nodes(1)->set_answered(false);
+  message.mutable_nodes(1)->set_error("did not answer\x1b within 1s");
+  const std::string silent = "! node b did not answer\\x1b within 1s: its ranks are missing here\n";
+  EXPECT_EQ(view.Next(message, SampleNow()), silent);
+  message.mutable_nodes(2)->set_note("odd");
+  EXPECT_EQ(view.Next(message, SampleNow()), "! node c: odd\n");
+  EXPECT_EQ(view.Next(message, SampleNow()), "");
+  message.mutable_nodes(1)->set_answered(true);
+  message.mutable_nodes()->RemoveLast();
+  EXPECT_EQ(view.Next(message, SampleNow()), "node b answers again\n! node c has left the store: it is no longer asked\n");
+  message.mutable_nodes(1)->set_answered(false);
+  EXPECT_EQ(view.Next(message, SampleNow()), silent);
+  *message.mutable_window() = SampleWindow(124);
+  message.clear_nodes();
+  EXPECT_EQ(view.Next(message, SampleNow()).find("node"), std::string::npos);
+}
+
+TEST(WatchView, ALoneDaemonSaysThatRanksAreMissing) {
+  WatchView view;
+  v1::WatchWindowsResponse message;
+  message.add_nodes()->set_answered(true);
+  message.mutable_nodes(0)->set_note("no common store");
+  EXPECT_EQ(view.Next(message, SampleNow()), "! ranks of other nodes are missing here: no common store\n");
+}
+
 }  // namespace
 }  // namespace gradgate::cli

@@ -12,7 +12,7 @@
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/merge_jobs.h"
 #include "daemon/rpc/merge_windows.h"
-#include "daemon/rpc/stats_service.h"
+#include "daemon/rpc/stats_answers.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
 #include "tests/daemon/fake_page.h"
