@@ -170,7 +170,7 @@ TEST_F(Daemons, WhoClaimsARunTakesNoRankOfItAway) {
   EXPECT_THAT(Ranks(Stats(1, absl::StrCat("666/", run))), ElementsAre(2));
   Stats(0, "job");
   EXPECT_EQ(status_.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status_.error_message(), HasSubstr("node n001: jobs of several users"));
+  EXPECT_THAT(status_.error_message(), HasSubstr("node n002: jobs of several users"));
 }
 
 TEST_F(Daemons, WindowsOfAllNodesPageTogether) {

@@ -199,6 +199,7 @@ TEST(MergeProperty, WindowsAreThoseOfOneNodeOnEveryPage) {
         together.mutable_windows()->MergeFrom(page->windows());
         *together.mutable_job() = page->job();
         together.set_closed_below_index(page->closed_below_index());
+        together.set_closed_by_running_index(page->closed_by_running_index());
         request.set_page_token(page->next_page_token());
       } while (!request.page_token().empty());
       ASSERT_EQ(Difference(*one, together), "");
