@@ -169,7 +169,9 @@ int Main(const std::string& directory, uint32_t ranks, uint64_t rate, uint32_t j
 }  // namespace gradgate::bench
 
 int main(int argc, char** argv) {
-  const auto number = [&](int i, uint32_t otherwise) { return argc > i ? static_cast<uint32_t>(std::atoi(argv[i])) : otherwise; };
+  const auto number = [&](int i, uint32_t otherwise) {
+    return argc > i ? static_cast<uint32_t>(std::atoi(argv[i])) : otherwise;
+  };
   const uint32_t ranks = number(2, 0), rate = number(3, 0), jobs = number(4, 1);
   if (argc < 4 || argc > 5 || jobs == 0 || ranks % jobs != 0) {
     std::fprintf(stderr, "usage: bench_clients DIRECTORY RANKS EVENTS_PER_SECOND [JOBS]; RANKS a multiple of JOBS\n");

@@ -87,8 +87,7 @@ absl::Status Reading::ReadShape() {
     n_.present = Mode{sync, seen_.Kept(*n_.accumulate)};
   }
   if (static_cast<double>(stats_.ranks_size()) < *n_.rank_count) {
-    AddNote(absl::StrCat("measured on ", stats_.ranks_size(), " of ", *n_.rank_count, " ranks, those that are known"),
-            &notes_);
+    AddNote(absl::StrCat("measured on ", stats_.ranks_size(), " of ", *n_.rank_count, " ranks, those that are known"), &notes_);
   }
   return absl::OkStatus();
 }

@@ -5,8 +5,9 @@
 // gradient collective of a role in a phase begins one reduction of that role. Which of them the policy wants is a property of
 // the phase, set before the framework can issue anything.
 //
-// Thread class: Issued, Done, gradient_collectives, trainer_collectives: any, wait-free; each number is exact, and belongs to the phase in which the
-// framework issues, since the loop ends a phase only when its backward has returned. The rest: loop's thread.
+// Thread class: Issued, Done, gradient_collectives, trainer_collectives: any, wait-free; each number is exact, and belongs to
+// the phase in which the framework issues, since the loop ends a phase only when its backward has returned. The rest: loop's
+// thread.
 
 #ifndef GRADGATE_SHIM_CAPI_LEDGER_COUNTS_H_
 #define GRADGATE_SHIM_CAPI_LEDGER_COUNTS_H_

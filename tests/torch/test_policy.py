@@ -291,7 +291,7 @@ def restarted(daemon: processes.Daemon, folder: pathlib.Path, change: str | None
     with open(folder / "output", "wb") as output:
         process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
-        status = processes.wait_for("the first attempt trains", lambda: running(daemon), 90)
+        status: Any = processes.wait_for("the first attempt trains", lambda: running(daemon), 90)
         if change is not None:
             daemon.ctl("policy", "set", f"{status['job']['user_id']}/{status['job']['run_id']}", change)
         (folder / "die").touch()
