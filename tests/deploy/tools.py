@@ -11,7 +11,7 @@ import unittest
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml  # type: ignore[import-untyped]
 
@@ -32,7 +32,7 @@ def program(name: str, package: str) -> str:
     return str(path)
 
 
-def skip(why: str) -> None:
+def skip(why: str) -> NoReturn:
     print(f"SKIPPED: {why}", flush=True)
     raise unittest.SkipTest(why)
 
