@@ -200,6 +200,27 @@ class Manifests(unittest.TestCase):
         self.assertEqual(plain["spec"]["template"]["metadata"]["annotations"], chart["spec"]["template"]["metadata"]["annotations"])
         self.assertEqual(plain["spec"]["updateStrategy"], chart["spec"]["updateStrategy"])
 
+    def test_what_the_readme_shows(self) -> None:
+        """The values for several nodes, and the loop that makes rules for the operator of Prometheus's own."""
+        readme = (tools.DEPLOY / "README.md").read_text(encoding="utf-8")
+        values = re.search(r"cat > values.yaml <<'END'\n(.*?)\nEND\n", readme, re.DOTALL)
+        loop = re.search(r"^\$ (for name in recording.*?)\| kubectl", readme, re.MULTILINE | re.DOTALL)
+        assert values and loop
+        manifests = render(yaml.safe_load(values[1]))
+        self.assert_valid(manifests)
+        ((_, daemon),) = daemons(manifests)
+        help_ = subprocess.run(
+            [processes.Binaries(tools.build_folder()).path("gradgated"), "--help"], capture_output=True, text=True, check=False
+        )
+        for argument in daemon["args"]:
+            self.assertIn(argument.split("=")[0], help_.stdout)
+        made = subprocess.run(["bash", "-c", loop[1]], cwd=tools.ROOT, capture_output=True, text=True, check=True).stdout
+        rules = [one for one in yaml.safe_load_all(made) if one]
+        self.assertEqual({one["kind"] for one in rules}, {"PrometheusRule"})
+        for one, name in zip(rules, ("recording", "alerts"), strict=True):
+            self.assertEqual(one["metadata"]["name"], f"gradgate-{name}")
+            self.assertEqual(one["spec"], tools.read_yaml(tools.DEPLOY / "prometheus" / f"{name}.yml"))
+
     def test_no_rights(self) -> None:
         for folder in ("examples/sidecar", "daemonset"):
             found = list(daemons(kustomize(folder)))
@@ -262,12 +283,12 @@ class Alive(unittest.TestCase):
         self.run_folder.mkdir()
         self.binaries = processes.Binaries(tools.build_folder(), "digits")
 
-    def start(self, container: Any, *enter: str) -> processes.Process:
+    def start(self, container: Any, *enter: str, flags: tuple[str, ...] = ()) -> processes.Process:
         values = {DIRECTORY: str(self.run_folder), "0.0.0.0:9767": "127.0.0.1:0", "$(POD_NAME)": "pod", "$(NODE_NAME)": "node"}
         arguments = "\n".join(container["args"])
         for name, value in values.items():
             arguments = arguments.replace(name, value)
-        command = [*enter, self.binaries.path(container["command"][0]), *arguments.split("\n")]
+        command = [*enter, self.binaries.path(container["command"][0]), *arguments.split("\n"), *flags]
         process = self.enterContext(processes.Process(command))
         process.wait_line(" ready: ")
         return process
@@ -294,6 +315,11 @@ class Alive(unittest.TestCase):
         process.signal(signal.SIGKILL)
         process.popen.wait()
         self.assertNotEqual(self.probe(probe), 0, "it is gone")
+
+    def test_probes_do_not_blame_the_daemon_for_etcd(self) -> None:
+        ((_, daemon),) = daemons(kustomize("daemonset"))
+        self.start(daemon, flags=("--store=etcd://127.0.0.1:1", "--grpc_listen=127.0.0.1:0", "--advertise=127.0.0.1:1"))
+        self.assertEqual(self.probe(daemon["livenessProbe"]), 0)
 
     @unittest.skipIf(os.geteuid() != 0, "only root becomes another user and mounts")
     def test_trainer_of_another_user_by_a_read_only_mount(self) -> None:
