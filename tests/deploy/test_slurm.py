@@ -38,7 +38,7 @@ class Slurm(unittest.TestCase):
 
     def test_counts_and_cleans_up(self) -> None:
         # Ranks look for a daemon again after a second.
-        done = self.run_job("digits", "--ranks", "2", "--epochs", "3", "--throttle", "30", "--job", "train", "--quiet")
+        done = self.run_job("digits", "--ranks", "2", "--epochs", "1", "--throttle", "40", "--job", "train", "--quiet")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("[healthy]", done.stdout)
         self.assertIn("1 issued, 1 intended", done.stdout)
