@@ -15,7 +15,6 @@ namespace gradgate {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 const char kRun[] = "0123456789abcdef0123456789abcdef";
