@@ -31,7 +31,7 @@ std::vector<Word> WordsOf(const CLI::App& app) {
     const std::string type = option->get_type_name();
     const bool file = absl::StrContains(type, "FILE") || absl::StrContains(type, "DIR");
     for (const std::string& name : option->get_lnames()) {
-      words.push_back({"--" + name, option->get_description(), true, option->get_type_size() > 0, file});
+      words.push_back({"--" + name, option->get_description(), true, option->get_items_expected_min() > 0, file});
     }
   }
   return words;

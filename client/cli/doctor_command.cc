@@ -1,6 +1,7 @@
 #include "client/cli/doctor_command.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "absl/time/clock.h"
 #include "client/cli/doctor_view.h"
@@ -21,8 +22,7 @@ absl::StatusOr<bool> RunDoctor(const Options& options, Output* output) {
   const size_t columns = output->columns();
   const auto shown = Show(
       *response, options.json, JsonStyle::kIndented,
-      [&] { return DoctorView(*response, absl::Now(), columns == 0 ? kDoctorColumns : std::min(columns, kDoctorColumns)); },
-      output);
+      [&] { return DoctorView(*response, absl::Now(), columns == 0 ? SIZE_MAX : std::min(columns, kDoctorColumns)); }, output);
   if (!shown.ok()) return shown.status();
   return HasTrouble(*response);
 }

@@ -27,9 +27,11 @@ std::string AnswerTime(const v1::NodeAnswer& node) {
 // "digits 2/8 running, other 1/1 lost".
 std::string JobsOf(const v1::Node& node) {
   constexpr int kShown = 4;
+  std::vector<v1::Job> all(node.jobs().begin(), node.jobs().end());
+  std::stable_partition(all.begin(), all.end(), [](const v1::Job& job) { return job.state() == v1::STATE_RUNNING; });
   std::vector<std::string> jobs;
   for (int i = 0; i < std::min(node.jobs_size(), kShown); ++i) {
-    const v1::Job& job = node.jobs(i);
+    const v1::Job& job = all[static_cast<size_t>(i)];
     jobs.push_back(absl::StrCat(Printable(job.job_name()), " ", RanksOf(job), "/", job.world_size(), " ", Word(job.state())));
   }
   if (node.jobs_size() > kShown) jobs.push_back(absl::StrCat(node.jobs_size() - kShown, " more"));

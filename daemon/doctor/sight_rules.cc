@@ -51,10 +51,13 @@ void FindUnseen(const JobFacts& facts, Verdicts& out) {
                                     absl::StrCat(seen, " of ", facts.world_size(), " ranks are seen ",
                                                  asked ? "by any daemon" : "by this daemon", ", not ", RankList(missing)),
                                     missing);
-  verdict.add_evidence(absl::StrCat("seen: ", RankList(there), "; the job runs for ", Span(facts.age())));
+  const bool runs = !facts.running().empty();
+  verdict.add_evidence(absl::StrCat("seen: ", RankList(there),
+                                    runs ? absl::StrCat("; the job runs for ", Span(facts.age())) : "; none of them runs"));
   if (const int64_t last = LastBallot(facts); last >= 0) {
-    verdict.add_evidence(absl::StrCat("the others live: they voted in the ballot of window ", last));
+    verdict.add_evidence(absl::StrCat("the others ", runs ? "live: they " : "", "voted in the ballot of window ", last));
   }
+  if (!runs) verdict.add_evidence("a daemon that was started again no longer knows ranks that ended before");
   verdict.add_advice(
       asked ? "on the nodes of those ranks: is gradgated up, with the same store, and does the trainer load gradgate?"
             : "only one node was asked: give all daemons one --store to see the whole job, or ask the others too");

@@ -54,6 +54,8 @@ TEST(Completion, OffersCommandsAndWhatBelongsToThem) {
   EXPECT_THAT(Offered({"gradgatectl", "policy", "set", "job", "--dr"}), ElementsAre("--dry-run"));
   EXPECT_THAT(Offered({"gradgatectl", "windows", "--l"}), ElementsAre("--last", "--local"));
   EXPECT_THAT(Offered({"gradgatectl", "--json", "status", "windows", "--l"}), ElementsAre("--local"));
+  EXPECT_THAT(Offered({"gradgatectl", "--json", "po"}), ElementsAre("policy"));
+  EXPECT_THAT(Offered({"gradgatectl", "doctor", "job", "--evidence", "--js"}), ElementsAre("--json"));
 }
 
 TEST(Completion, OffersFilesWhereOneIsWantedAndNothingForOtherValues) {

@@ -166,6 +166,9 @@ TEST(NodesView, HasARowForEachDaemon) {
   response.set_store("etcd://10.0.0.9:2379");
   response.set_store_shared(true);
   EXPECT_EQ(NodesView(response, SampleNow()), Golden("nodes.txt"));
+  for (v1::Job& job : *response.mutable_nodes(0)->mutable_jobs()) job.set_state(v1::STATE_FINISHED);
+  response.mutable_nodes(0)->mutable_jobs(5)->set_state(v1::STATE_RUNNING);
+  EXPECT_THAT(NodesView(response, SampleNow()), HasSubstr("digits5")) << "one that runs is not left out";
   response.set_store_shared(false);
   response.set_store_trouble("no answer since noon");
   EXPECT_THAT(NodesView(response, SampleNow()), HasSubstr("! store: no answer since noon\n"));

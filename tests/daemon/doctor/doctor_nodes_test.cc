@@ -16,6 +16,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using testing::End;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::HealthyJob;
 using testing::Message;
 using testing::RankOf;
@@ -119,6 +120,18 @@ TEST(DoctorEvidence, NeverSaysThatNobodyWaitsWhereSomebodyMay) {
     Stand(rank, kS(150), 2), rank.mutable_stats()->mutable_collectives(0)->set_unknown_count(9);
   }
   EXPECT_THAT(absl::StrJoin(Diagnose(unseen)[0].evidence(), "\n"), HasSubstr("cannot be seen here"));
+}
+
+TEST(DoctorEvidence, NeverSaysThatRanksLiveWhichHaveEnded) {
+  Evidence evidence = HealthyJob();
+  evidence.other_nodes_asked = true;
+  evidence.nodes[0].mutable_ranks()->DeleteSubrange(1, 1);
+  for (v1::RankEvidence& rank : *evidence.nodes[0].mutable_ranks()) rank.mutable_stats()->set_state(v1::STATE_FINISHED);
+  const auto verdicts = Diagnose(evidence);
+  ASSERT_THAT(Kinds(verdicts), ElementsAre(v1::VERDICT_KIND_RANKS_UNSEEN));
+  const std::string told = absl::StrJoin(verdicts[0].evidence(), "\n");
+  EXPECT_THAT(told, HasSubstr("none of them runs"));
+  EXPECT_THAT(told, Not(HasSubstr("live")));
 }
 
 TEST(DoctorEvidence, SaysSinceWhenAJobIsIdle) {

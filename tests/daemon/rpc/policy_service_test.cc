@@ -1,6 +1,7 @@
 // PolicyService over a real server on a Unix socket, with a store that does what the test says.
 
 #include "daemon/rpc/policy_service.h"
+#include "daemon/rpc/policy_watch.h"
 
 #include <unistd.h>
 
@@ -398,6 +399,19 @@ TEST_F(PolicyServiceTest, AWatchShowsEachChangeAndTheEnd) {
   }
   EXPECT_EQ(watch->status().job().state(), v1::STATE_FINISHED);
   EXPECT_TRUE(watch->reader->Finish().ok());
+}
+
+TEST(PolicyWatchTest, HowSoonANodeAnsweredIsNoNewsAndWhetherItDidIs) {
+  v1::PolicyStatus before;
+  before.add_nodes()->set_answered(true);
+  before.mutable_nodes(0)->mutable_answer_duration()->set_nanos(1);
+  before.mutable_job()->set_window_count(3);
+  v1::PolicyStatus after = before;
+  after.mutable_nodes(0)->mutable_answer_duration()->set_nanos(2);
+  after.mutable_job()->set_window_count(4);
+  EXPECT_TRUE(TellTheSame(before, after));
+  after.mutable_nodes(0)->set_answered(false);
+  EXPECT_FALSE(TellTheSame(before, after));
 }
 
 TEST_F(PolicyServiceTest, TheFirstMessageComesAtOnce) {
