@@ -71,7 +71,8 @@ void JobWatch::Rest(absl::Duration longest) {
   }
   const gpr_timespec due = gpr_time_add(
       gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(std::max<int64_t>(absl::ToInt64Nanoseconds(longest), 0), GPR_TIMESPAN));
-  alarm->Set(due, [self = shared_from_this()](bool) { self->Rested(); });
+  // An alarm keeps its callback when it has rung, and this object keeps the alarm.
+  alarm->Set(due, [self = shared_from_this()](bool) mutable { std::exchange(self, nullptr)->Rested(); });
   if (ending()) alarm->Cancel();  // it came before the alarm was set
 }
 

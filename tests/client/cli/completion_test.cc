@@ -60,6 +60,7 @@ TEST(Completion, OffersCommandsAndWhatBelongsToThem) {
 
 TEST(Completion, OffersFilesWhereOneIsWantedAndNothingForOtherValues) {
   EXPECT_THAT(Offered({"gradgatectl", "--ca", "/etc/pass"}), Contains("/etc/passwd"));
+  EXPECT_THAT(Script("bash"), HasSubstr("compopt -o filenames")) << "else bash puts a file's name into the line unquoted";
   EXPECT_THAT(Offered({"gradgatectl", "jobs", "--timeout", ""}), IsEmpty());
 }
 
