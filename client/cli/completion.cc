@@ -90,7 +90,7 @@ std::string Bash(const std::vector<Node>& nodes) {
       "  for ((i = 1; i < COMP_CWORD; i++)); do\n",
       CommandCases(nodes, "${COMP_WORDS[i]}"), "  done\n  case $before in\n    ",
       Options(nodes, [](const Word& word) { return word.takes_file; }),
-      ") compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- \"$current\"); return ;;\n    ",
+      ") compopt -o filenames 2>/dev/null || :; mapfile -t COMPREPLY < <(compgen -f -- \"$current\"); return ;;\n    ",
       Options(nodes, [](const Word& word) { return word.takes_value && !word.takes_file; }),
       ") return ;;\n  esac\n  case $command in\n");
   for (const Node& node : nodes) {
