@@ -39,13 +39,24 @@ class Fragile(t.Units):
         return out
 
 
+class Chain(Fragile):
+    """Each unit's backward ends before that of the one before it begins."""
+
+    def forward(self, c: Any, use: Any = None) -> torch.Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for unit in self.units:
+            out = unit(c)
+            c, total = c + 0 * out, total + out
+        return total
+
+
 def fail_in_backward(gradient: torch.Tensor) -> None:
     raise Oops("backward")
 
 
-def retried(rank: int, wrap: Callable[[nn.Module], Any], where: str, at: int, who: int = -1, **options: Any) -> dict[str, Any]:
+def retried(rank: int, wrap: Callable[[nn.Module], Any], where: str, at: int, who: int = -1, inner: Any = None, **options: Any) -> dict[str, Any]:
     """Micro-step `at` of the second window fails once on rank `who`, or on all, and is run again."""
-    inner = Fragile(2)
+    inner = inner or Fragile(2)
     model = wrap(inner)
     optimizer, found, failures = t.sgd(model), [], 0
     with gradgate.attach(model, optimizer, accumulate=4, **options) as sync, t.Watch(sync) as watch:
@@ -58,7 +69,11 @@ def retried(rank: int, wrap: Callable[[nn.Module], Any], where: str, at: int, wh
                         if inner.fail == "loop":
                             inner.fail = ""
                             raise Oops
-                        model(c).backward()
+                        loss = 1 * model(c)
+                        if inner.fail == "loss":
+                            inner.fail = ""
+                            loss.register_hook(fail_in_backward)
+                        loss.backward()
                     break
                 except (Oops, torch.OutOfMemoryError):
                     failures += 1
@@ -130,6 +145,11 @@ def exception_on_one_rank_while_parameters_are_gathered_to_be_kept(rank: int, wo
 @row(**AGAIN, failures=Each(1, 0), gradient={RS: 6}, gathered=6)
 def exception_on_one_rank_in_the_backward_of_kept_parameters(rank: int, world: int) -> dict[str, Any]:
     return retried(rank, t.fsdp, "backward", 3, who=0, **KEPT)
+
+
+@row(**AGAIN, failures=Each(1, 0), gradient={RS: 9}, gathered=9)
+def exception_on_one_rank_behind_kept_parameters(rank: int, world: int) -> dict[str, Any]:
+    return retried(rank, t.fsdp, "loss", 3, who=0, inner=Chain(3), **KEPT)
 
 
 @row(**AGAIN, failures=1, gradient={RS: 6})

@@ -134,7 +134,7 @@ class Fsdp2(Adapter):
         if self._keep is None:
             self.disarm()
             return True
-        if fsdp2_state.unfinished(self._root):
+        if fsdp2_state.unfinished(self._root) or fsdp2_state.without_backward(self._root):
             fsdp2_state.recover(self._root, self._groups, self._keep.held())
         self._restore_flags()
         return False

@@ -117,6 +117,11 @@ def unfinished(root: Any) -> bool:
     return context.iter_forward_root is not None or context.post_backward_final_callback_queued
 
 
+def without_backward(root: Any) -> bool:
+    """Whether forwards are recorded whose backward has not ended. The next backward would prefetch, alone, what they recorded."""
+    return bool(root._comm_ctx.post_forward_order)
+
+
 def recover(root: Any, groups: list[Any], held: Sequence[Any] = ()) -> None:
     """Makes the next forward possible after an exception; keeps the partial sums, which reset_iter_state drops. Parameters of `held`
     groups stay unsharded, or on their way to be."""
