@@ -293,7 +293,9 @@ def restarted(daemon: processes.Daemon, folder: pathlib.Path, change: str | None
     try:
         status: Any = processes.wait_for("the first attempt trains", lambda: running(daemon), 90)
         if change is not None:
-            daemon.ctl("policy", "set", f"{status['job']['user_id']}/{status['job']['run_id']}", change)
+            job = f"{status['job']['user_id']}/{status['job']['run_id']}"
+            command = [daemon.binaries.path("gradgatectl"), "--dir", daemon.directory, "policy", "set", job, change]
+            subprocess.run(command, check=True, timeout=60, stdout=subprocess.DEVNULL)
         (folder / "die").touch()
         assert process.wait(timeout=150) == 0, (folder / "output").read_text()[-8000:]
     finally:
