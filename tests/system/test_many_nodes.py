@@ -64,7 +64,7 @@ class ManyNodes(case.SystemCase):
             for rank in range(WORLD):
                 own = ("--rank", str(rank), "--daemon-dir", str(self.folder / "ab"[rank // 2]))
                 rendezvous = f"file://{self.folder / 'rendezvous'}"
-                common = ("--world-size", str(WORLD), "--rendezvous", rendezvous, "--job", self.job, "--epochs", "2")
+                common = ("--world-size", str(WORLD), "--rendezvous", rendezvous, "--job", self.job, "--epochs", "6")
                 ranks.append(stack.enter_context(processes.trainer(self.binaries, *own, *common, *case.EXACT, *options)))
             for process in ranks:
                 self.assertEqual(process.finish(), 0, process.output)

@@ -54,7 +54,9 @@ def fail_in_backward(gradient: torch.Tensor) -> None:
     raise Oops("backward")
 
 
-def retried(rank: int, wrap: Callable[[nn.Module], Any], where: str, at: int, who: int = -1, inner: Any = None, **options: Any) -> dict[str, Any]:
+def retried(
+    rank: int, wrap: Callable[[nn.Module], Any], where: str, at: int, who: int = -1, inner: Any = None, **options: Any
+) -> dict[str, Any]:
     """Micro-step `at` of the second window fails once on rank `who`, or on all, and is run again."""
     inner = inner or Fragile(2)
     model = wrap(inner)
