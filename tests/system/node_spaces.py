@@ -149,7 +149,7 @@ class NodeSpaces(case.SystemCase):
     def finish(self) -> str:
         """The parameter hash that all ranks share, and no window that two ranks had under different policies."""
         for rank in self.ranks:
-            self.assertEqual(rank.finish(180), 0, rank.output)
+            self.assertEqual(rank.finish(400), 0, rank.output)
         hashes = {one["parameter_hash"] for rank in range(self.world) for one in case.read_report(self.report(rank))["ranks"]}
         self.assertEqual(len(hashes), 1)
         for window in self.daemons[0].ctl("windows", self.job)["windows"]:
