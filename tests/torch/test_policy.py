@@ -299,8 +299,8 @@ def restarted(daemon: processes.Daemon, folder: pathlib.Path, change: str | None
         (folder / "die").touch()
         assert process.wait(timeout=150) == 0, (folder / "output").read_text()[-8000:]
     finally:
-        process.kill()
-        process.wait()
+        process.terminate()  # its workers, in sessions of their own, end with it; killed, it would leave them
+        process.wait(timeout=60)
     return [list(one) for one in json.loads((folder / "seen").read_text())]
 
 

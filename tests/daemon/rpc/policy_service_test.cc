@@ -1,7 +1,6 @@
 // PolicyService over a real server on a Unix socket, with a store that does what the test says.
 
 #include "daemon/rpc/policy_service.h"
-#include "daemon/rpc/policy_watch.h"
 
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/node/clock.h"
+#include "daemon/rpc/policy_watch.h"
 #include "daemon/rpc/server.h"
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
