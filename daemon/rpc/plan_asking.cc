@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/planner/answer.h"
+#include "daemon/node/job_selector.h"
 #include "daemon/planner/measure.h"
 #include "daemon/planner/samples.h"
 #include "daemon/rpc/stats_questions.h"
@@ -67,7 +68,7 @@ void PlanAsking::TakeStats(absl::StatusOr<v1::GetJobStatsResponse> stats) {
   if (!stats.ok()) return done_(stats.status());
   stats_ = *std::move(stats);
   v1::ListWindowsRequest asked;
-  asked.set_job(stats_.job().run_id());
+  asked.set_job(FormatJobSelector(stats_.job().user_id(), stats_.job().run_id()));
   asked.set_scope(request_.scope());
   asked.set_page_size(kWindows);
   asked.set_newest_first(true);

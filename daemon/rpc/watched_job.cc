@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/node/job_selector.h"
 #include "daemon/rpc/job_choice.h"
 
 namespace gradgate {
@@ -112,7 +113,7 @@ bool WatchedJob::TakeNodes(v1::ListWindowsResponse& answer, News* news) {
 }
 
 void WatchedJob::Find(const v1::ListWindowsResponse& answer) {
-  selector_ = job_.run_id();
+  selector_ = FormatJobSelector(job_.user_id(), job_.run_id());
   const int64_t after_newest = answer.windows().empty() ? 0 : answer.windows(0).window_index() + 1;
   begun_ = !first_index_.has_value();
   next_index_ = first_index_.value_or(std::min(answer.closed_by_running_index(), after_newest));

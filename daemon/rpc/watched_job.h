@@ -64,7 +64,7 @@ class WatchedJob {
   void End(const v1::ListWindowsResponse& answer, absl::Time now, News* news);
   void Remember(const v1::Window& window);
 
-  std::string selector_;  // once the job was found, its run id
+  std::string selector_;  // once the job was found, its user and run id
   const std::optional<int64_t> first_index_;
   Phase phase_ = Phase::kFinding;
   v1::Job job_;

@@ -13,7 +13,6 @@ namespace gradgate {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
-constexpr size_t kMaxNameBytes = 127;
 constexpr int64_t kTellNs = 200 * kMs;
 // Ranks of different protocol numbers do not issue the same collectives.
 constexpr char kProtocol[] = "2";
@@ -44,8 +43,8 @@ SyncPolicy ToPolicy(const link::PolicyFrame& frame) {
 std::string CommonName(const MemberOptions& o) {
   std::string name;
   const Status read = o.store->Get(o.store_prefix + "name", o.handshake_deadline_ns, &name);
-  const bool good = read.ok() && !name.empty() && name.size() <= kMaxNameBytes &&
-                    std::all_of(name.begin(), name.end(), [](char c) { return c > 0x20 && c < 0x7f && c != '/' && c != '='; });
+  const bool good =
+      read.ok() && !name.empty() && name.size() <= kMaxJobNameBytes && std::all_of(name.begin(), name.end(), InJobName);
   return good ? name : o.job_name;
 }
 

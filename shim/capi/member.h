@@ -25,6 +25,10 @@
 
 namespace gradgate {
 
+// What names of jobs are made of: at most kMaxJobNameBytes of printable ASCII, spaces included, without '/' and '='.
+inline constexpr size_t kMaxJobNameBytes = 127;
+constexpr bool InJobName(char c) { return c >= 0x20 && c <= 0x7e && c != '/' && c != '='; }
+
 // Checked and resolved: see gg_session_options.
 struct MemberOptions {
   uint32_t accumulate = 1;

@@ -97,11 +97,9 @@ bool MadeByTorchrun(std::string_view id) {
 
 // A name that the program gives must be good; one that a launcher left in the environment is made good.
 Status ReadJobName(const char* given, std::string* out, bool* by_program) {
-  constexpr size_t kMaxBytes = 127;
-  const auto bad = [](char c) { return c == '/' || c == '=' || c < 0x20 || c > 0x7e; };
   if (given && *given) {
     *out = given;
-    if (out->size() <= kMaxBytes && std::none_of(out->begin(), out->end(), bad)) return OkStatus();
+    if (out->size() <= kMaxJobNameBytes && std::all_of(out->begin(), out->end(), InJobName)) return OkStatus();
     return InvalidArgument("job name \"" + *out +
                            "\" is not usable; give at most 127 bytes of printable ASCII without '/' or '='");
   }
@@ -110,9 +108,10 @@ Status ReadJobName(const char* given, std::string* out, bool* by_program) {
   if (!found && torchruns && !MadeByTorchrun(torchruns)) found = torchruns;
   if (!found) found = FirstSet({"SLURM_JOB_NAME"});
   *by_program = !found;
-  *out = (found ? found : ProgramName()).substr(0, kMaxBytes);
+  *out = (found ? found : ProgramName()).substr(0, kMaxJobNameBytes);
   if (out->empty()) *out = "job";
-  std::replace_if(out->begin(), out->end(), bad, '_');
+  std::replace_if(
+      out->begin(), out->end(), [](char c) { return !InJobName(c); }, '_');
   return OkStatus();
 }
 

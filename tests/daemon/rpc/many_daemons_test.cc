@@ -168,6 +168,12 @@ TEST_F(Daemons, WhoClaimsARunTakesNoRankOfItAway) {
   EXPECT_THAT(status_.error_message(), HasSubstr(absl::StrCat(kUid, "/", run)));
   EXPECT_THAT(Ranks(Stats(1, absl::StrCat(kUid, "/", run))), ElementsAre(0, 1, 2));
   EXPECT_THAT(Ranks(Stats(1, absl::StrCat("666/", run))), ElementsAre(2));
+  v1::PlanSyncRequest plan;
+  plan.set_job(absl::StrCat(kUid, "/", run));
+  v1::PlanSyncResponse response;
+  grpc::ClientContext context;
+  const auto planned = v1::DiagnosisService::NewStub(daemons_[1]->channel)->PlanSync(&context, plan, &response);
+  EXPECT_THAT(planned.error_message(), HasSubstr("has closed 0 full windows")) << "both of its questions are of this user's";
   Stats(0, "job");
   EXPECT_EQ(status_.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status_.error_message(), HasSubstr("node n002: jobs of several users"));
