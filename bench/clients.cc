@@ -1,7 +1,9 @@
 // Ranks that do nothing but count: each has a stats page and a link, as in a trainer, and records a fixed number of events a
 // second. What the daemon costs is measured from outside.
 //
-//   bench_clients DIRECTORY RANKS EVENTS_PER_SECOND
+//   bench_clients DIRECTORY RANKS EVENTS_PER_SECOND [JOBS]
+//
+// The ranks are those of JOBS jobs, one if not given, as many in each.
 //
 // Prints "linked" when the daemon has welcomed all, then runs until stdin ends; then "sent N events".
 
@@ -30,10 +32,11 @@ constexpr uint32_t kEventsPerWindow = 2 * kMicroSteps + 2 * (1 + kBuckets) + 1;
 
 class Rank {
  public:
-  Rank(const std::string& directory, uint32_t rank, uint32_t world) {
+  Rank(const std::string& directory, uint32_t job, uint32_t rank, uint32_t world) {
     RecorderIdentity identity;
-    identity.job_name = "bench";
+    identity.job_name = "bench-" + std::to_string(job);
     std::memcpy(identity.run_id, "bench clients  ", 16);
+    std::memcpy(identity.run_id, &job, sizeof(job));
     identity.rank = rank;
     identity.local_rank = rank;
     identity.world_size = world;
@@ -129,9 +132,9 @@ bool StdinEnded() {
   return poll(&in, 1, 0) > 0 && read(STDIN_FILENO, &byte, 1) <= 0;
 }
 
-int Main(const std::string& directory, uint32_t ranks, uint64_t rate) {
+int Main(const std::string& directory, uint32_t ranks, uint64_t rate, uint32_t jobs) {
   std::vector<std::unique_ptr<Rank>> all;
-  for (uint32_t i = 0; i < ranks; ++i) all.push_back(std::make_unique<Rank>(directory, i, ranks));
+  for (uint32_t i = 0; i < ranks; ++i) all.push_back(std::make_unique<Rank>(directory, i % jobs, i / jobs, ranks / jobs));
   const int64_t deadline_ns = Recorder::NowNs() + 20'000 * kMs;
   for (auto& rank : all) {
     while (!rank->Linked(Recorder::NowNs())) {
@@ -166,9 +169,13 @@ int Main(const std::string& directory, uint32_t ranks, uint64_t rate) {
 }  // namespace gradgate::bench
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: bench_clients DIRECTORY RANKS EVENTS_PER_SECOND\n");
+  const auto number = [&](int i, uint32_t otherwise) {
+    return argc > i ? static_cast<uint32_t>(std::atoi(argv[i])) : otherwise;
+  };
+  const uint32_t ranks = number(2, 0), rate = number(3, 0), jobs = number(4, 1);
+  if (argc < 4 || argc > 5 || jobs == 0 || ranks % jobs != 0) {
+    std::fprintf(stderr, "usage: bench_clients DIRECTORY RANKS EVENTS_PER_SECOND [JOBS]; RANKS a multiple of JOBS\n");
     return 2;
   }
-  return gradgate::bench::Main(argv[1], static_cast<uint32_t>(std::atoi(argv[2])), std::strtoull(argv[3], nullptr, 10));
+  return gradgate::bench::Main(argv[1], ranks, rate, jobs);
 }

@@ -20,6 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples/d
 import processes  # noqa: E402  (the demo's: children with deadlines)
 
 DEADLINE_S = 900.0
+NO_DAEMON = "/nonexistent"  # a directory in which no daemon listens
 
 
 class Context:
@@ -35,9 +36,10 @@ class Context:
     def program(self, name: str) -> str:
         return str(self.build_dir / "bench" / name)
 
-    def series(self, name: str, *arguments: object) -> dict[str, Series]:
+    def series(self, name: str, *arguments: object, said: str = "") -> dict[str, Series]:
+        """What the program prints, which reads `said`."""
         command = [self.program(name), *map(str, arguments)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=DEADLINE_S, check=True)
+        done = subprocess.run(command, stdout=subprocess.PIPE, input=said, text=True, timeout=DEADLINE_S, check=True)
         return figures.parse(done.stdout.splitlines())
 
     def rounds(self, full: int, quick: int) -> int:
@@ -159,37 +161,44 @@ def memory_mib(pid: int, field: str) -> float:
 
 
 def daemon(context: Context) -> list[Row]:
-    rows = []
-    for ranks, memory_limit in ((16, 32), (128, 64)):
-        with tempfile.TemporaryDirectory() as directory, processes.Daemon(context.binaries, directory) as gradgated:
-            pid = gradgated.process.popen.pid
-            with processes.Process([context.program("bench_clients"), directory, str(ranks), "1000"]) as clients:
-                clients.wait_line("linked")
-                begun = time.monotonic()
-                time.sleep(1)  # the first polls map the pages
-                shares = []
-                for _ in range(context.rounds(4, 2)):
-                    before, at = cpu_ns(pid), time.monotonic()
-                    time.sleep(context.rounds(10, 5))
-                    shares.append((cpu_ns(pid) - before) / (time.monotonic() - at) / 1e9)
-                share = statistics.median(shares)
-                spread = max(max(shares) / share - 1, 1 - min(shares) / share)
-                label = f"{ranks} ranks at 1,000 events/s"
-                if ranks == 16:
-                    rows.append(figures.at_most(f"CPU of a core, {label}", 100 * share, "%", 1, spread))
-                else:
-                    rows.append(figures.told(f"CPU of a core, {label}", f"{100 * share:.2f} %", 100 * share, spread))
-                if ranks == 16:
-                    scraped = scrape(context, gradgated)
-                rss, own = memory_mib(pid, "VmRSS"), memory_mib(pid, "RssAnon")
-                rows.append(figures.at_most(f"resident memory, {ranks} ranks", rss, "MiB", memory_limit, None, f" ({own:.0f} own)"))
-                elapsed = time.monotonic() - begun
-                clients.finish()
-                sent = int(clients.lines[-1].split()[1])
-                rows.append(figures.told(f"  events that came, {ranks} ranks", f"{sent / ranks / elapsed:.0f} /s a rank"))
-            if ranks == 16:
-                rows += scraped
-    return rows
+    return [
+        *clients(context, 16, 1, cpu_limit=1, memory_limit=32, scraped=True),
+        *clients(context, 128, 1, memory_limit=64),
+        *clients(context, 128, 64, memory_limit=64),
+    ]
+
+
+def clients(
+    context: Context, ranks: int, jobs: int, *, memory_limit: float, cpu_limit: float | None = None, scraped: bool = False
+) -> list[Row]:
+    """What a daemon costs that serves so many ranks of so many jobs, each recording 1,000 events a second."""
+    who = f"{ranks} ranks" if jobs == 1 else f"{jobs} jobs of {ranks // jobs} ranks"
+    with tempfile.TemporaryDirectory() as directory, processes.Daemon(context.binaries, directory) as gradgated:
+        pid = gradgated.process.popen.pid
+        with processes.Process([context.program("bench_clients"), directory, str(ranks), "1000", str(jobs)]) as running:
+            running.wait_line("linked")
+            begun = time.monotonic()
+            time.sleep(1)  # the first polls map the pages
+            shares = []
+            for _ in range(context.rounds(4, 2)):
+                before, at = cpu_ns(pid), time.monotonic()
+                time.sleep(context.rounds(10, 5))
+                shares.append((cpu_ns(pid) - before) / (time.monotonic() - at) / 1e9)
+            share = statistics.median(shares)
+            spread = max(max(shares) / share - 1, 1 - min(shares) / share)
+            label = f"CPU of a core, {who} at 1,000 events/s"
+            if cpu_limit:
+                rows = [figures.at_most(label, 100 * share, "%", cpu_limit, spread)]
+            else:
+                rows = [figures.told(label, f"{100 * share:.2f} %", 100 * share, spread)]
+            more = scrape(context, gradgated) if scraped else []
+            rss, own = memory_mib(pid, "VmRSS"), memory_mib(pid, "RssAnon")
+            rows.append(figures.at_most(f"resident memory, {who}", rss, "MiB", memory_limit, None, f" ({own:.0f} own)"))
+            elapsed = time.monotonic() - begun
+            running.finish()
+            sent = int(running.lines[-1].split()[1])
+            rows.append(figures.told(f"  events that came, {who}", f"{sent / ranks / elapsed:.0f} /s a rank"))
+    return [*rows, *more]
 
 
 def scrape(context: Context, gradgated: processes.Daemon) -> list[Row]:
@@ -228,6 +237,23 @@ def step(context: Context) -> list[Row]:
     return rows
 
 
+def ballot(context: Context) -> list[Row]:
+    """A window with its ballot against one whose ballot is answered in the process."""
+    rows = []
+    for world in (2, 4):
+        for hidden, batch, full in ((128, 8, 200), (1024, 32, 30)):
+            arms = [f"{arm}={NO_DAEMON}" for arm in ("ballot", "ballot_again", "no_ballot")]
+            told = context.series("bench_step", world, hidden, batch, context.rounds(full, 10), *arms, said="\n" * 100_000)
+            both = Series("ballot", "ms", told["ballot"].samples, told["ballot_again"].samples)
+            spread, model = figures.noise(both), f"{world} ranks, {hidden} hidden, batch {batch}"
+            rows.append(figures.told(f"window without ballots, {model}", f"{told['no_ballot'].median:.3g} ms", told["no_ballot"].median))
+            values = figures.ratios(told["ballot"], told["no_ballot"])
+            rows.append(figures.no_difference(f"  with its ballot, of without, {model}", values, 0.05, spread))
+            cpu = statistics.median(figures.ratios(told["ballot_cpu"], told["no_ballot_cpu"]))
+            rows.append(figures.told(f"  the same in CPU time, {model}", f"{100 * cpu:.1f} %", cpu))
+    return rows
+
+
 def run_steps(context: Context, hidden: int, batch: int, rounds: int) -> dict[str, Series]:
     """Each arm with gradgate has a daemon of its own; before a block of `alive` that daemon is let go, after it stopped."""
     with tempfile.TemporaryDirectory() as root, contextlib.ExitStack() as stack:
@@ -235,7 +261,7 @@ def run_steps(context: Context, hidden: int, batch: int, rounds: int) -> dict[st
         for folder in folders.values():
             os.mkdir(folder)
         daemons = {a: stack.enter_context(processes.Daemon(context.binaries, folders[a])) for a in ("alive", "stopped", "killed")}
-        command = [context.program("bench_step"), str(hidden), str(batch), str(rounds)]
+        command = [context.program("bench_step"), "2", str(hidden), str(batch), str(rounds)]
         program = stack.enter_context(processes.Process([*command, *(f"{arm}={folder}" for arm, folder in folders.items())]))
         program.wait_line("ready", DEADLINE_S)
         for arm, state in {"absent": "alone", "alive": "linked", "stopped": "linked", "killed": "linked"}.items():

@@ -26,6 +26,7 @@ MICRO = report.Part(
         "torch": ("Reducer and torch", measure.torch_ddp),
         "daemon": ("Daemon", measure.daemon),
         "step": ("Step of digits, two processes, window of 4", measure.step),
+        "ballot": ("Ballot, window of 4", measure.ballot),
         "counts": ("Instructions (callgrind)", lambda context: counts.section(context.build_dir)),
     },
     pathlib.Path(__file__).resolve().parent,

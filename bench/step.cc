@@ -1,9 +1,10 @@
-// The step time of the digits network on two processes: by hand (accumulate, then one all-reduce over the same transport) and
-// with gradgate, each in memory of its own, in turn.
+// The step time of the digits network on several processes: by hand (accumulate, then one all-reduce over the same transport)
+// and with gradgate, each in memory of its own, in turn.
 //
-//   bench_step HIDDEN BATCH ROUNDS [ARM=DAEMON_DIRECTORY…]
+//   bench_step WORLD HIDDEN BATCH ROUNDS [ARM=DAEMON_DIRECTORY…]
 //
-// Arms: "hand" and "hand_again" (always there: what differs between them is noise), and one with gradgate for each argument.
+// Arms: "hand" and "hand_again" (always there: what differs between them is noise), and one with gradgate for each argument. An
+// arm named "no_ballot" has its ballots answered in the process: its ranks agree, so each one's own is the result.
 // A block is kWindows windows of one arm. Before each block rank 0 prints "block ARM" and waits for a line, so that a daemon
 // can be stopped or let go meanwhile. After the last round come the series: ms per window, and of computing per window.
 
@@ -23,6 +24,8 @@
 #include "bench/temporary_directory.h"
 #include "examples/digits/network.h"
 #include "examples/digits/sgd.h"
+#include "shim/capi/handles.h"
+#include "shim/core/ballot.h"
 #include "shim/reduce/clock.h"
 #include "shim/reduce/file_store.h"
 #include "shim/reduce/gloo/gloo_transport.h"
@@ -30,7 +33,6 @@
 namespace gradgate::bench {
 namespace {
 
-constexpr uint32_t kWorld = 2;
 constexpr uint32_t kAccumulate = 4;
 constexpr uint32_t kWindows = 6;  // of a block; the first one warms up
 constexpr int64_t kDeadlineNs = 60'000'000'000;
@@ -41,6 +43,32 @@ double CpuMs() {
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) / 1e6;
 }
+
+// Passes on everything but ballots.
+class NoBallot final : public Transport {
+ public:
+  explicit NoBallot(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
+
+  uint32_t rank() const override { return inner_->rank(); }
+  uint32_t world_size() const override { return inner_->world_size(); }
+  Ticket Start(const AllReduceRequest& request) override {
+    const bool ballot = request.op == ReduceOp::kMax && request.element_count == Ballot::kWords;
+    if (!ballot) sent_ = inner_->Start(request);
+    inner_tickets_.push_back(sent_);
+    if (ballot && request.done) request.done(request.user, request.tag, true, MonotonicNs(), MonotonicNs());
+    return inner_tickets_.size();
+  }
+  Status Wait(Ticket ticket, int64_t deadline_ns) override {
+    const Ticket inner = inner_tickets_[ticket - 1];
+    return inner == 0 ? OkStatus() : inner_->Wait(inner, deadline_ns);
+  }
+  void Abort(const char* reason) override { inner_->Abort(reason); }
+
+ private:
+  const std::unique_ptr<Transport> inner_;
+  Ticket sent_ = 0;
+  std::vector<Ticket> inner_tickets_;
+};
 
 // The network, the optimizer and the data, and a window of them; what differs is how gradients become the mean.
 class Arm {
@@ -103,7 +131,7 @@ class ByHand final : public Arm {
     request.deadline_ns = MonotonicNs() + kDeadlineNs;
     const Status status = transport_->Wait(transport_->Start(request), request.deadline_ns);
     if (!status.ok()) Check(static_cast<gg_status_t>(status.code()), {0, 0, "the hand-written all-reduce failed"});
-    for (float& value : flat_) value /= kWorld;
+    for (float& value : flat_) value /= static_cast<float>(transport_->world_size());
     Step();
   }
 
@@ -152,10 +180,10 @@ void Barrier(Transport& transport) {
   if (!transport.Wait(transport.Start(request), request.deadline_ns).ok()) std::exit(1);
 }
 
-std::unique_ptr<Transport> OwnTransport(const std::string& directory, uint32_t rank) {
+std::unique_ptr<Transport> OwnTransport(const std::string& directory, uint32_t rank, uint32_t world) {
   FileStore store(directory);
   std::unique_ptr<Transport> transport;
-  const Status status = GlooTransport::Open({rank, kWorld, &store, "lo", "hand", kDeadlineNs}, &transport);
+  const Status status = GlooTransport::Open({rank, world, &store, "lo", "hand", kDeadlineNs}, &transport);
   if (!status.ok()) {
     std::fprintf(stderr, "bench_step: %s\n", status.message().c_str());
     std::exit(1);
@@ -187,18 +215,21 @@ void Ask(const std::string& what) {
 }
 
 struct Arguments {
-  uint32_t hidden, batch, rounds;
+  uint32_t world, hidden, batch, rounds;
   std::vector<std::pair<std::string, std::string>> arms;  // name and the daemon's directory
 };
 
 void RunRank(const TemporaryDirectory& directory, uint32_t rank, const Arguments& arguments) {
-  const auto own = OwnTransport(directory.path("hand"), rank);
-  const Group group("file://" + directory.path("store"), rank, kWorld);
+  const auto own = OwnTransport(directory.path("hand"), rank, arguments.world);
+  const Group group("file://" + directory.path("store"), rank, arguments.world);
+  Group silent("file://" + directory.path("silent"), rank, arguments.world);
+  silent.transport->transport = std::make_unique<NoBallot>(std::move(silent.transport->transport));
   std::vector<std::unique_ptr<Arm>> arms;
   for (const char* name : {"hand", "hand_again"})
     arms.push_back(std::make_unique<ByHand>(name, arguments.hidden, arguments.batch, own.get()));
   for (const auto& [name, daemon_dir] : arguments.arms)
-    arms.push_back(std::make_unique<WithGradgate>(name, arguments.hidden, arguments.batch, group, daemon_dir));
+    arms.push_back(std::make_unique<WithGradgate>(name, arguments.hidden, arguments.batch, name == "no_ballot" ? silent : group,
+                                                  daemon_dir));
   // Everybody's first windows, in which the daemons' welcomes are read.
   for (auto& arm : arms) Measure(*arm, false);
   for (auto& arm : arms) Measure(*arm, false);
@@ -230,28 +261,34 @@ void RunRank(const TemporaryDirectory& directory, uint32_t rank, const Arguments
 
 int Main(const Arguments& arguments) {
   const TemporaryDirectory directory;
-  const pid_t child = fork();
-  if (child == 0) {
-    RunRank(directory, 1, arguments);
+  std::vector<pid_t> children;
+  for (uint32_t rank = 1; rank < arguments.world; ++rank) {
+    children.push_back(fork());
+    if (children.back() != 0) continue;
+    RunRank(directory, rank, arguments);
     _exit(0);
   }
   RunRank(directory, 0, arguments);
-  int status = 1;
-  waitpid(child, &status, 0);
-  return status == 0 ? 0 : 1;
+  bool ok = true;
+  for (const pid_t child : children) {
+    int status = 1;
+    waitpid(child, &status, 0);
+    ok = ok && status == 0;
+  }
+  return ok ? 0 : 1;
 }
 
 }  // namespace
 }  // namespace gradgate::bench
 
 int main(int argc, char** argv) {
-  if (argc < 4) {
-    std::fprintf(stderr, "usage: bench_step HIDDEN BATCH ROUNDS [ARM=DAEMON_DIRECTORY...]\n");
+  if (argc < 5) {
+    std::fprintf(stderr, "usage: bench_step WORLD HIDDEN BATCH ROUNDS [ARM=DAEMON_DIRECTORY...]\n");
     return 2;
   }
   const auto number = [&](int i) { return static_cast<uint32_t>(std::atoi(argv[i])); };
-  gradgate::bench::Arguments arguments{number(1), number(2), number(3), {}};
-  for (int i = 4; i < argc; ++i) {
+  gradgate::bench::Arguments arguments{number(1), number(2), number(3), number(4), {}};
+  for (int i = 5; i < argc; ++i) {
     const std::string text = argv[i];
     const size_t equals = std::min(text.find('='), text.size());
     arguments.arms.emplace_back(text.substr(0, equals), text.substr(std::min(equals + 1, text.size())));

@@ -18,6 +18,11 @@ bool Cancellation::cancelled() const {
   return cancelled_;
 }
 
+bool Cancellation::Await(absl::Duration longest) const {
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&cancelled_), longest);
+}
+
 Cancellation::Scope::Scope(Cancellation* cancellation, grpc::ClientContext* context)
     : cancellation_(cancellation), context_(context) {
   if (cancellation_ == nullptr) return;

@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 
 namespace grpc {
 class ClientContext;
@@ -28,6 +29,9 @@ class Cancellation {
   void Cancel() ABSL_LOCKS_EXCLUDED(mutex_);
 
   bool cancelled() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Waits for it, for so long at most; what cancelled() then is.
+  bool Await(absl::Duration longest) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Ties a call to a cancellation for as long as it lives. A null `cancellation` does nothing.
   class Scope {

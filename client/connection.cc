@@ -18,8 +18,8 @@ constexpr size_t kMaxNamesInError = 10;
 
 }  // namespace
 
-Connection::Connection(Target target, absl::Duration timeout, std::shared_ptr<grpc::Channel> channel)
-    : target_(std::move(target)), timeout_(timeout), channel_(std::move(channel)) {}
+Connection::Connection(Target target, const ClientOptions& options, std::shared_ptr<grpc::Channel> channel)
+    : target_(std::move(target)), tls_(options.tls), timeout_(options.timeout), channel_(std::move(channel)) {}
 
 absl::StatusOr<std::shared_ptr<const Connection>> Connection::Create(const ClientOptions& options) {
   if (options.timeout <= absl::ZeroDuration() || options.timeout == absl::InfiniteDuration()) {
@@ -30,10 +30,10 @@ absl::StatusOr<std::shared_ptr<const Connection>> Connection::Create(const Clien
   if (!target.ok()) return target.status();
   auto channel = OpenChannel(*target, options.tls);
   if (!channel.ok()) return channel.status();
-  return std::shared_ptr<const Connection>(new Connection(*std::move(target), options.timeout, *std::move(channel)));
+  return std::shared_ptr<const Connection>(new Connection(*std::move(target), options, *std::move(channel)));
 }
 
-absl::Status Connection::Explained(const grpc::Status& status) const { return Explain(status, target_, timeout_); }
+absl::Status Connection::Explained(const grpc::Status& status) const { return Explain(status, target_, tls_, timeout_); }
 
 absl::Status Connection::ExplainedForJob(const grpc::Status& status, absl::string_view job) const {
   if (status.error_code() != grpc::StatusCode::NOT_FOUND) return Explained(status);

@@ -53,19 +53,20 @@ class Connection {
   // A call about a job, with the deadline of all. Errors: CheckJob's, then ExplainedForJob's.
   template <typename Stub, typename Request, typename Response>
   absl::StatusOr<Response> CallForJob(Stub& stub, grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                                      const Request& request) const {
+                                      const Request& request, Cancellation* cancel = nullptr) const {
     if (absl::Status status = CheckJob(request.job()); !status.ok()) return status;
     Response response;
-    const grpc::Status status = Call(stub, method, request, Deadline(), &response);
+    const grpc::Status status = Call(stub, method, request, Deadline(), &response, cancel);
     if (!status.ok()) return ExplainedForJob(status, request.job());
     return response;
   }
 
  private:
-  Connection(Target target, absl::Duration timeout, std::shared_ptr<grpc::Channel> channel);
+  Connection(Target target, const ClientOptions& options, std::shared_ptr<grpc::Channel> channel);
   std::string KnownJobs() const;
 
   const Target target_;
+  const TlsFiles tls_;
   const absl::Duration timeout_;
   const std::shared_ptr<grpc::Channel> channel_;
 };

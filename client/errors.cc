@@ -9,7 +9,9 @@
 #include <cstring>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/tls_probe.h"
 
 namespace gradgate::client {
 namespace {
@@ -26,10 +28,22 @@ int TryConnect(const std::string& path) {
   return result;
 }
 
-absl::Status ExplainUnavailable(const std::string& message, const Target& target) {
+// Of what gRPC says, what lies behind "failed to connect to all addresses".
+std::string LastError(const std::string& message) {
+  if (absl::StrContains(message, "DNS resolution failed")) return "its host name cannot be resolved";
+  constexpr char kMark[] = "Failed to connect to remote host: ";
+  const size_t at = message.rfind(kMark);
+  return at == std::string::npos ? message : message.substr(at + sizeof(kMark) - 1);
+}
+
+absl::Status ExplainUnavailable(const std::string& message, const Target& target, const TlsFiles& tls, absl::Duration timeout) {
   if (target.kind == Target::Kind::kTcp) {
-    return absl::UnavailableError(
-        absl::StrCat("no gradgated at ", target.address, ": ", message, "; start one with `gradgated` that listens there"));
+    const auto fault = ProbeTls(target, tls, std::min(timeout, kProbeTimeout));
+    if (fault.has_value()) {
+      return absl::UnauthenticatedError(absl::StrCat("something listens at ", target.address, ", but ", *fault));
+    }
+    return absl::UnavailableError(absl::StrCat("no gradgated at ", target.address, ": ", LastError(message),
+                                               "; start one with `gradgated` that listens there"));
   }
   const int error = TryConnect(target.address);
   switch (error) {
@@ -49,14 +63,14 @@ absl::Status ExplainUnavailable(const std::string& message, const Target& target
 
 }  // namespace
 
-absl::Status Explain(const grpc::Status& status, const Target& target, absl::Duration timeout) {
+absl::Status Explain(const grpc::Status& status, const Target& target, const TlsFiles& tls, absl::Duration timeout) {
   const std::string message = status.error_message();
   switch (status.error_code()) {
     case grpc::StatusCode::OK:
       return absl::OkStatus();
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::CANCELLED:  // by the daemon: so it ends calls when it is stopped
-      return ExplainUnavailable(message, target);
+      return ExplainUnavailable(message, target, tls, timeout);
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return absl::DeadlineExceededError(absl::StrCat("gradgated at ", target.address, " did not answer within ",
                                                       absl::FormatDuration(timeout),

@@ -1,9 +1,11 @@
 #include "client/policy_client.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "client/watch_stream.h"
 
 namespace gradgate::client {
@@ -12,33 +14,56 @@ namespace {
 using Stub = v1::PolicyService::Stub;
 using Stream = WatchStream<v1::WatchPolicyResponse>;
 
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+constexpr absl::Duration kLongestPause = absl::Seconds(1);
+
+absl::Status Cancelled(absl::string_view job) {
+  return absl::CancelledError(absl::StrCat("watch of job \"", job, "\" was cancelled"));
+}
+
 }  // namespace
 
 PolicyClient::PolicyClient(std::shared_ptr<const Connection> connection)
     : connection_(std::move(connection)), stub_(v1::PolicyService::NewStub(connection_->channel())) {}
 
-absl::StatusOr<v1::GetPolicyResponse> PolicyClient::Get(const v1::GetPolicyRequest& request) const {
-  return connection_->CallForJob(*stub_, &Stub::GetPolicy, request);
+absl::StatusOr<v1::GetPolicyResponse> PolicyClient::Get(const v1::GetPolicyRequest& request, Cancellation* cancel) const {
+  return connection_->CallForJob(*stub_, &Stub::GetPolicy, request, cancel);
 }
 
 absl::StatusOr<v1::SetPolicyResponse> PolicyClient::Set(const v1::SetPolicyRequest& request) const {
   return connection_->CallForJob(*stub_, &Stub::SetPolicy, request);
 }
 
-absl::Status PolicyClient::Watch(absl::string_view job, absl::Duration limit, Cancellation* cancel,
+absl::Status PolicyClient::Follow(absl::string_view job, absl::Duration limit, Cancellation* cancel,
+                                  absl::FunctionRef<bool(const v1::PolicyStatus&)> on_status) const {
+  const absl::Time end = absl::Now() + limit;
+  v1::GetPolicyRequest request;
+  request.set_job(std::string(job));
+  Cancellation never;
+  Cancellation& cancellation = cancel != nullptr ? *cancel : never;
+  for (absl::Duration pause = kFirstPause;; pause = std::min(pause * 1.5, kLongestPause)) {
+    const absl::StatusOr<v1::GetPolicyResponse> answer = Get(request, &cancellation);
+    if (cancellation.cancelled()) return Cancelled(job);
+    if (!answer.ok()) return answer.status();
+    if (!on_status(answer->status()) || answer->status().job().state() != v1::STATE_RUNNING) return absl::OkStatus();
+    if (cancellation.Await(std::min(pause, end - absl::Now()))) return Cancelled(job);
+    if (absl::Now() >= end) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("the policy of job \"", job, "\" was followed for its limit of ", absl::FormatDuration(limit)));
+    }
+  }
+}
+
+absl::Status PolicyClient::Watch(absl::string_view job, Cancellation* cancel,
                                  absl::FunctionRef<bool(const v1::PolicyStatus&)> on_status) const {
   if (absl::Status status = Connection::CheckJob(job); !status.ok()) return status;
   v1::WatchPolicyRequest request;
   request.set_job(std::string(job));
-  const absl::Time end = absl::Now() + limit;
-  Stream stream([&](auto* context, auto* queue) { return stub_->PrepareAsyncWatchPolicy(context, request, queue); }, end);
+  Stream stream([&](auto* context, auto* queue) { return stub_->PrepareAsyncWatchPolicy(context, request, queue); },
+                absl::InfiniteFuture());
   const Cancellation::Scope scope(cancel, &stream.context());
   const auto failed = [&](absl::Status status) -> absl::Status {
-    if (cancel != nullptr && cancel->cancelled())
-      return absl::CancelledError(absl::StrCat("watch of job \"", job, "\" was cancelled"));
-    if (absl::Now() < end) return status;
-    return absl::DeadlineExceededError(
-        absl::StrCat("watch of job \"", job, "\" reached its limit of ", absl::FormatDuration(limit)));
+    return cancel != nullptr && cancel->cancelled() ? Cancelled(job) : status;
   };
   v1::WatchPolicyResponse message;
   for (;;) {

@@ -23,16 +23,22 @@ class PolicyClient {
  public:
   explicit PolicyClient(std::shared_ptr<const Connection> connection);
 
-  // NOT_FOUND: no such job; the message lists the known ones.
-  absl::StatusOr<v1::GetPolicyResponse> Get(const v1::GetPolicyRequest& request) const;
+  // NOT_FOUND: no such job; the message lists the known ones. CANCELLED by `cancel`, which may be null.
+  absl::StatusOr<v1::GetPolicyResponse> Get(const v1::GetPolicyRequest& request, Cancellation* cancel = nullptr) const;
 
   // Returns once the proposal is in the store. Errors: see PolicyService.SetPolicy.
   absl::StatusOr<v1::SetPolicyResponse> Set(const v1::SetPolicyRequest& request) const;
 
+  // Asks again and again, without a stream, of which a daemon has few, and calls `on_status` on this thread with each answer
+  // until it returns false (OK), the job has ended (OK), or: CANCELLED by `cancel`, which may be null; DEADLINE_EXCEEDED after
+  // `limit`. Other errors as Get.
+  absl::Status Follow(absl::string_view job, absl::Duration limit, Cancellation* cancel,
+                      absl::FunctionRef<bool(const v1::PolicyStatus&)> on_status) const;
+
   // Calls `on_status` on this thread whenever the policy, or a rank's place with it, has changed, the first time at once, until
-  // it returns false (OK), the job has ended (OK), or: CANCELLED by `cancel`, which may be null; DEADLINE_EXCEEDED after
-  // `limit`, or because the daemon does not answer.
-  absl::Status Watch(absl::string_view job, absl::Duration limit, Cancellation* cancel,
+  // it returns false (OK), the job has ended (OK), or: CANCELLED by `cancel`, which may be null; DEADLINE_EXCEEDED because the
+  // daemon does not answer.
+  absl::Status Watch(absl::string_view job, Cancellation* cancel,
                      absl::FunctionRef<bool(const v1::PolicyStatus&)> on_status) const;
 
  private:

@@ -162,6 +162,7 @@ absl::Status SyncStatsClient::WatchWindows(absl::string_view job, const WatchOpt
   if (absl::Status status = Connection::CheckJob(job); !status.ok()) return status;
   v1::WatchWindowsRequest request;
   request.set_job(std::string(job));
+  request.set_scope(options.scope);
   if (options.first_window_index.has_value()) request.set_first_window_index(*options.first_window_index);
 
   const absl::Time end = absl::Now() + options.limit;
@@ -192,12 +193,7 @@ absl::Status SyncStatsClient::WatchWindows(absl::string_view job, const WatchOpt
         if (!stream.status().ok()) {
           // Only the limit is this call's deadline.
           const bool limit_reached = stream.status().error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
-          absl::Status status = impl_->connection().ExplainedForJob(stream.status(), job);
-          if (absl::IsNotFound(status)) {
-            status =
-                absl::NotFoundError(absl::StrCat(status.message(), "; only ranks of this daemon's own node can be watched"));
-          }
-          return failed(status, limit_reached);
+          return failed(impl_->connection().ExplainedForJob(stream.status(), job), limit_reached);
         }
         return absl::UnavailableError(absl::StrCat("gradgated at ", address(), " ended the watch of job \"", job,
                                                    "\" before the job ended; it is being stopped"));

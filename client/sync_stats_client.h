@@ -44,6 +44,7 @@ struct WatchOptions {
   std::optional<int64_t> first_window_index;
   absl::Duration limit = absl::InfiniteDuration();  // of the whole watch
   Cancellation* cancel = nullptr;                   // not owned; may be null
+  v1::Scope scope = v1::SCOPE_JOB;
 };
 
 class SyncStatsClient {
@@ -75,7 +76,7 @@ class SyncStatsClient {
   // The daemon that is asked, and those of its store.
   absl::StatusOr<v1::ListNodesResponse> ListNodes(v1::Scope scope = v1::SCOPE_JOB) const;
 
-  // Only of the node of the daemon that is asked. Calls `on_message` on this thread for each message as it comes, until it
+  // Of all nodes, or that of the daemon that is asked. Calls `on_message` on this thread for each message as it comes, until it
   // returns false (OK), the job has ended (OK, its last message has ended_job), or: CANCELLED by `options.cancel`;
   // DEADLINE_EXCEEDED at `options.limit`, or because the daemon was silent and did not answer a question either; UNAVAILABLE
   // when the daemon went away before the job ended. Other errors as GetJobStats.

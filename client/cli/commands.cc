@@ -42,10 +42,11 @@ absl::StatusOr<v1::ListWindowsResponse> LatestWindows(const SyncStatsClient& cli
 }
 
 absl::Status Watch(const SyncStatsClient& client, const Options& options, client::Cancellation* cancel, Output* output) {
-  WatchView view;
+  WatchView view(output->columns());
   client::WatchOptions watch;
   watch.first_window_index = options.first_index;
   watch.cancel = cancel;
+  watch.scope = ScopeOf(options);
   bool header_due = !options.json;
   absl::StatusOr<bool> shown = true;
   const auto show = [&](const v1::WatchWindowsResponse& message) {
@@ -72,17 +73,20 @@ absl::Status RunCommand(const std::shared_ptr<const client::Connection>& connect
   switch (options.command) {
     case Command::kJobs:
       return ShowAnswer(
-          client.ListJobs(0, ScopeOf(options)), options.json, [&](const auto& answer) { return JobsView(answer, now); },
-          output);
+          client.ListJobs(0, ScopeOf(options)), options.json,
+          [&](const auto& answer) { return JobsView(answer, now, output->columns()); }, output);
     case Command::kStatus:
       return ShowAnswer(
           client.GetJobStats(options.job, ScopeOf(options)), options.json,
-          [&](const auto& answer) { return StatusView(answer, now); }, output);
+          [&](const auto& answer) { return StatusView(answer, now, output->columns()); }, output);
     case Command::kNodes:
       return ShowAnswer(
-          client.ListNodes(ScopeOf(options)), options.json, [&](const auto& answer) { return NodesView(answer, now); }, output);
+          client.ListNodes(ScopeOf(options)), options.json,
+          [&](const auto& answer) { return NodesView(answer, now, output->columns()); }, output);
     case Command::kWindows:
-      return ShowAnswer(LatestWindows(client, options), options.json, WindowsView, output);
+      return ShowAnswer(
+          LatestWindows(client, options), options.json,
+          [&](const auto& answer) { return WindowsView(answer, output->columns()); }, output);
     case Command::kWatch:
       return Watch(client, options, cancel, output);
     case Command::kPolicyGet:

@@ -1,5 +1,8 @@
 #include "client/cli/doctor_command.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "absl/time/clock.h"
 #include "client/cli/doctor_view.h"
 #include "client/cli/show.h"
@@ -16,8 +19,10 @@ absl::StatusOr<bool> RunDoctor(const Options& options, Output* output) {
   request.set_evidence(options.evidence);
   const auto response = client::Diagnose(**connection, request);
   if (!response.ok()) return response.status();
+  const size_t columns = output->columns();
   const auto shown = Show(
-      *response, options.json, JsonStyle::kIndented, [&] { return DoctorView(*response, absl::Now()); }, output);
+      *response, options.json, JsonStyle::kIndented,
+      [&] { return DoctorView(*response, absl::Now(), columns == 0 ? SIZE_MAX : std::min(columns, kDoctorColumns)); }, output);
   if (!shown.ok()) return shown.status();
   return HasTrouble(*response);
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "client/cli/format.h"
 #include "client/cli/job_view.h"
+#include "client/cli/wrap.h"
 
 namespace gradgate::cli {
 namespace {
@@ -39,11 +40,11 @@ std::string KindWord(v1::VerdictKind kind) {
 }
 
 // `text` behind what `line` begins with, broken between words; further lines are indented.
-std::string Wrapped(std::string line, absl::string_view text, size_t indent) {
+std::string Wrapped(std::string line, absl::string_view text, size_t indent, size_t columns) {
   std::string lines;
   bool empty = true;
   for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
-    if (!empty && line.size() + 1 + word.size() > kDoctorColumns) {
+    if (!empty && Width(line) + 1 + Width(word) > columns) {
       absl::StrAppend(&lines, line, "\n");
       line = std::string(indent, ' ');
       empty = true;
@@ -54,25 +55,26 @@ std::string Wrapped(std::string line, absl::string_view text, size_t indent) {
   return absl::StrCat(lines, line, "\n");
 }
 
-std::string VerdictText(const v1::Verdict& verdict) {
+std::string VerdictText(const v1::Verdict& verdict, size_t columns) {
   std::string head = SeverityWord(verdict.severity());
   head.resize(std::max(head.size() + 1, kIndent), ' ');
-  std::string text = Wrapped(head, absl::StrCat(Printable(verdict.headline()), "  [", KindWord(verdict.kind()), "]"), kIndent);
+  std::string text =
+      Wrapped(head, absl::StrCat(Printable(verdict.headline()), "  [", KindWord(verdict.kind()), "]"), kIndent, columns);
   const std::string margin(kIndent, ' ');
-  for (const std::string& line : verdict.evidence()) text += Wrapped(margin + "- ", Printable(line), kIndent + 2);
-  for (const std::string& line : verdict.advice()) text += Wrapped(margin + "> ", Printable(line), kIndent + 2);
+  for (const std::string& line : verdict.evidence()) text += Wrapped(margin + "- ", Printable(line), kIndent + 2, columns);
+  for (const std::string& line : verdict.advice()) text += Wrapped(margin + "> ", Printable(line), kIndent + 2, columns);
   return text;
 }
 
 // Who was asked, where that is more than the one that answers, or is odd.
-std::string NodesText(const v1::DiagnoseResponse& response) {
+std::string NodesText(const v1::DiagnoseResponse& response, size_t columns) {
   std::string text;
   int answered = 0;
   for (const v1::NodeAnswer& node : response.nodes()) {
     answered += node.answered() ? 1 : 0;
     if (node.note().empty()) continue;
     const std::string name = node.node_name().empty() ? "" : absl::StrCat(Printable(node.node_name()), ": ");
-    text += Wrapped("note      ", absl::StrCat(name, Printable(node.note())), kIndent);
+    text += Wrapped("note      ", absl::StrCat(name, Printable(node.note())), kIndent, columns);
   }
   if (response.nodes_size() < 2) return text;
   return absl::StrCat("nodes     ", answered, " of ", response.nodes_size(), " answered\n", text);
@@ -80,10 +82,10 @@ std::string NodesText(const v1::DiagnoseResponse& response) {
 
 }  // namespace
 
-std::string DoctorView(const v1::DiagnoseResponse& response, absl::Time now) {
-  std::string text = Wrapped("", absl::StripSuffix(JobHeadLine(response.job(), now), "\n"), kIndent);
-  text += NodesText(response);
-  for (const v1::Verdict& verdict : response.verdicts()) absl::StrAppend(&text, "\n", VerdictText(verdict));
+std::string DoctorView(const v1::DiagnoseResponse& response, absl::Time now, size_t columns) {
+  std::string text = Wrapped("", absl::StripSuffix(JobHeadLine(response.job(), now), "\n"), kIndent, columns);
+  text += NodesText(response, columns);
+  for (const v1::Verdict& verdict : response.verdicts()) absl::StrAppend(&text, "\n", VerdictText(verdict, columns));
   return text;
 }
 

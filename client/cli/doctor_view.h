@@ -11,9 +11,9 @@
 
 namespace gradgate::cli {
 
-// No line is wider than kDoctorColumns but for words that are; `now` is for how long the job runs.
+// No line is wider than `columns` but for words that are; `now` is for how long the job runs.
 inline constexpr size_t kDoctorColumns = 100;
-std::string DoctorView(const v1::DiagnoseResponse& response, absl::Time now);
+std::string DoctorView(const v1::DiagnoseResponse& response, absl::Time now, size_t columns = kDoctorColumns);
 
 // Whether anything is worse than a notice.
 bool HasTrouble(const v1::DiagnoseResponse& response);

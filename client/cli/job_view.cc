@@ -15,6 +15,12 @@
 namespace gradgate::cli {
 namespace {
 
+constexpr size_t kWholeRunIdWidth = 110;  // of a line, from which on there is room for it
+constexpr size_t kShortRunIdDigits = 8;   // enough to name it by
+constexpr char kNoJob[] =
+    "no job yet: a trainer appears once it attaches; it must run on this node and find this daemon's directory, "
+    "by GRADGATE_DIR where gradgated has --dir\n";
+
 std::string DurationOf(const v1::Job& job, absl::Time now) {
   return HumanDuration((job.has_end_time() ? ToTime(job.end_time()) : now) - ToTime(job.start_time()));
 }
@@ -42,11 +48,12 @@ std::string ExposedShare(const v1::SyncTotals& totals) {
                          HumanDuration(window));
 }
 
-std::string TotalsTable(const v1::GetJobStatsResponse& response) {
+std::string TotalsTable(const v1::GetJobStatsResponse& response, size_t width) {
   const v1::SyncTotals& totals = response.totals();
   Table table({{absl::StrCat("over ", response.ranks_size(), response.ranks_size() == 1 ? " rank" : " ranks"), Align::kLeft},
                {"total"},
-               {"", Align::kLeft}});
+               {"", Align::kLeft, 0, 0, 12}},
+              width);
   const auto row = [&](const char* name, std::string value, std::string note = "") {
     table.AddRow({name, std::move(value), std::move(note)});
   };
@@ -73,34 +80,33 @@ std::string TotalsTable(const v1::GetJobStatsResponse& response) {
   if (totals.item_count() != 0) count("items", totals.item_count());
   row("events read", absl::StrCat(totals.event_read_count()), absl::StrCat(totals.event_missed_count(), " missed"));
   count("reconnects", totals.reconnect_count());
-  const std::string rows = table.TakeRows();
-  return table.Header() + rows;
+  return table.All();
 }
 
 // The node has a column of its own where there are several.
-std::string RanksTable(const v1::GetJobStatsResponse& response, absl::Time now) {
+std::string RanksTable(const v1::GetJobStatsResponse& response, absl::Time now, size_t width) {
   const bool several = response.nodes_size() > 1;
   std::vector<Table::Column> columns({{"rank"},
                                       {"state", Align::kLeft},
                                       {"window"},
-                                      {"micro-step"},
+                                      {"micro-step", Align::kRight, 0, 6},
                                       {"steps"},
                                       {"red/step"},
-                                      {"intended"},
-                                      {"issued"},
-                                      {"suppressed"},
+                                      {"intended", Align::kRight, 0, 7},
+                                      {"issued", Align::kRight, 0, 7},
+                                      {"suppressed", Align::kRight, 0, 8},
                                       {"late"},
                                       {"mismatched"},
-                                      {"exposed s"},
-                                      {"wait s"},
-                                      {"bytes"},
-                                      {"", Align::kLeft},
-                                      {"last event"},
-                                      {"slot"},
-                                      {"pid"},
-                                      {"host", Align::kLeft}});
-  if (several) columns.push_back({"node", Align::kLeft});
-  Table table(std::move(columns));
+                                      {"exposed s", Align::kRight, 0, 1},
+                                      {"wait s", Align::kRight, 0, 2},
+                                      {"bytes", Align::kRight, 0, 11},
+                                      {"", Align::kLeft, 0, 6},
+                                      {"last event", Align::kRight, 0, 3},
+                                      {"slot", Align::kRight, 0, 10},
+                                      {"pid", Align::kRight, 0, 9},
+                                      {"host", Align::kLeft, 0, several ? 9 : 4, 8}});
+  if (several) columns.push_back({"node", Align::kLeft, 0, 0, 8});
+  Table table(std::move(columns), width);
   for (const v1::RankStats& rank : response.ranks()) {
     const v1::SyncTotals& totals = rank.totals();
     std::vector<std::string> cells(
@@ -115,11 +121,10 @@ std::string RanksTable(const v1::GetJobStatsResponse& response, absl::Time now) 
     if (several) cells.push_back(Printable(rank.node_name()));
     table.AddRow(std::move(cells));
   }
-  const std::string rows = table.TakeRows();
-  return table.Header() + rows;
+  return table.All();
 }
 
-std::string CollectivesTable(const v1::GetJobStatsResponse& response) {
+std::string CollectivesTable(const v1::GetJobStatsResponse& response, size_t width) {
   Table table({{"group", Align::kLeft},
                {"op", Align::kLeft},
                {"gradient"},
@@ -127,11 +132,12 @@ std::string CollectivesTable(const v1::GetJobStatsResponse& response) {
                {"other"},
                {"completed"},
                {"failed"},
-               {"unknown"},
-               {"gradient bytes"},
+               {"unknown", Align::kRight, 0, 1},
+               {"gradient bytes", Align::kRight, 0, 4},
                {"", Align::kLeft},
-               {"ours bytes"},
-               {"other bytes"}});
+               {"ours bytes", Align::kRight, 0, 2},
+               {"other bytes", Align::kRight, 0, 3}},
+              width);
   for (const v1::CollectiveStats& collective : response.collectives()) {
     table.AddRow({Word(collective.group()), Word(collective.op()), absl::StrCat(collective.gradient_issued_count()),
                   absl::StrCat(collective.ours_issued_count()), absl::StrCat(collective.other_issued_count()),
@@ -140,8 +146,7 @@ std::string CollectivesTable(const v1::GetJobStatsResponse& response) {
                   HumanBytes(collective.gradient_bytes()), absl::StrCat(collective.ours_bytes()),
                   absl::StrCat(collective.other_bytes())});
   }
-  const std::string rows = table.TakeRows();
-  return table.Header() + rows;
+  return table.All();
 }
 
 }  // namespace
@@ -153,24 +158,29 @@ std::string JobHeadLine(const v1::Job& job, absl::Time now) {
                       DurationOf(job, now), "\n");
 }
 
-std::string JobsView(const v1::ListJobsResponse& response, absl::Time now) {
+std::string JobsView(const v1::ListJobsResponse& response, absl::Time now, size_t width) {
   bool ranks_missing = false;
   for (const v1::Job& job : response.jobs()) ranks_missing = ranks_missing || RanksOf(job) < job.world_size();
   std::string problems = NodeProblems(response.nodes(), ranks_missing);
-  Table table({{"job", Align::kLeft},
+  Table table({{"job", Align::kLeft, 0, 0, 16},
                {"state", Align::kLeft},
                {"ranks"},
-               {"lost"},
-               {"failed"},
-               {"mode", Align::kLeft},
-               {"policy", Align::kLeft},
+               {"lost", Align::kRight, 0, 7},
+               {"failed", Align::kRight, 0, 7},
+               {"sync mode", Align::kLeft},
+               {"enforcement", Align::kLeft, 0, 1},
                {"N"},
-               {"windows"},
-               {"duration"},
-               {"started", Align::kLeft},
-               {"uid"},
-               {"attempt"},
-               {"run", Align::kLeft}});
+               {"windows", Align::kRight, 0, 3},
+               {"duration", Align::kRight, 0, 2},
+               {"started", Align::kLeft, 0, 5},
+               {"uid", Align::kRight, 0, 4},
+               {"attempt", Align::kRight, 0, 6},
+               {"run", Align::kLeft}},
+              width);
+  const auto run_id = [&](const v1::Job& job) {
+    const std::string id = Printable(job.run_id());
+    return width == 0 || width >= kWholeRunIdWidth ? id : id.substr(0, kShortRunIdDigits);
+  };
   for (const v1::Job& job : response.jobs()) {
     if (job.lost_rank_count() + job.failed_rank_count() > 0) {
       absl::StrAppend(&problems, "! job ", Printable(job.job_name()), " run ", Printable(job.run_id()), ": ",
@@ -179,18 +189,17 @@ std::string JobsView(const v1::ListJobsResponse& response, absl::Time now) {
     table.AddRow({Printable(job.job_name()), Word(job.state()), absl::StrCat(RanksOf(job), "/", job.world_size()),
                   absl::StrCat(job.lost_rank_count()), absl::StrCat(job.failed_rank_count()), Word(job.sync_mode()),
                   Word(job.enforcement()), Accumulate(job), absl::StrCat(job.window_count()), DurationOf(job, now),
-                  UtcTime(job.start_time()), absl::StrCat(job.user_id()), absl::StrCat(job.attempt()),
-                  Printable(job.run_id())});
+                  UtcTime(job.start_time()), absl::StrCat(job.user_id()), absl::StrCat(job.attempt()), run_id(job)});
   }
-  if (response.jobs().empty()) return problems + "no job yet\n";
-  const std::string rows = table.TakeRows();
-  return problems + table.Header() + rows;
+  if (response.jobs().empty()) return problems + kNoJob;
+  return problems + table.All();
 }
 
-std::string StatusView(const v1::GetJobStatsResponse& response, absl::Time now) {
+std::string StatusView(const v1::GetJobStatsResponse& response, absl::Time now, size_t width) {
   const bool ranks_missing = RanksOf(response.job()) < response.job().world_size();
   return absl::StrCat(JobHeadLine(response.job(), now), NodeProblems(response.nodes(), ranks_missing), JobProblems(response),
-                      "\n", TotalsTable(response), "\n", RanksTable(response, now), "\n", CollectivesTable(response));
+                      "\n", TotalsTable(response, width), "\n", RanksTable(response, now, width), "\n",
+                      CollectivesTable(response, width));
 }
 
 }  // namespace gradgate::cli

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <string>
@@ -32,7 +33,8 @@ int Fail(absl::string_view message, int exit_code) {
 }
 
 int Main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // Output sees EPIPE instead
+  std::signal(SIGPIPE, SIG_IGN);        // Output sees EPIPE instead
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // its errors come back as ours, in one line
   const auto parsed = ParseOptions(argc, argv);
   Output output(STDOUT_FILENO);
   if (const auto* leave = std::get_if<Leave>(&parsed)) {

@@ -27,9 +27,11 @@ std::string AnswerTime(const v1::NodeAnswer& node) {
 // "digits 2/8 running, other 1/1 lost".
 std::string JobsOf(const v1::Node& node) {
   constexpr int kShown = 4;
+  std::vector<v1::Job> all(node.jobs().begin(), node.jobs().end());
+  std::stable_partition(all.begin(), all.end(), [](const v1::Job& job) { return job.state() == v1::STATE_RUNNING; });
   std::vector<std::string> jobs;
   for (int i = 0; i < std::min(node.jobs_size(), kShown); ++i) {
-    const v1::Job& job = node.jobs(i);
+    const v1::Job& job = all[static_cast<size_t>(i)];
     jobs.push_back(absl::StrCat(Printable(job.job_name()), " ", RanksOf(job), "/", job.world_size(), " ", Word(job.state())));
   }
   if (node.jobs_size() > kShown) jobs.push_back(absl::StrCat(node.jobs_size() - kShown, " more"));
@@ -43,6 +45,16 @@ std::string StoreLine(const v1::ListNodesResponse& response) {
                       "\n");
 }
 
+// `alone`: no other was asked.
+std::string Problem(const v1::NodeAnswer& node, bool alone, bool ranks_missing) {
+  if (!node.answered()) {
+    return absl::StrCat("! ", NameOf(node), " ", Printable(node.error()), ": its ranks are missing here\n");
+  }
+  if (node.note().empty() || (alone && !ranks_missing)) return "";
+  return alone ? absl::StrCat("! ranks of other nodes are missing here: ", Printable(node.note()), "\n")
+               : absl::StrCat("! ", NameOf(node), ": ", Printable(node.note()), "\n");
+}
+
 }  // namespace
 
 int RanksOf(const v1::Job& job) {
@@ -51,28 +63,41 @@ int RanksOf(const v1::Job& job) {
 
 std::string NodeProblems(const google::protobuf::RepeatedPtrField<v1::NodeAnswer>& nodes, bool ranks_missing) {
   std::string lines;
-  for (int i = 0; i < nodes.size(); ++i) {
-    const v1::NodeAnswer& node = nodes.Get(i);
-    if (!node.answered()) {
-      absl::StrAppend(&lines, "! ", NameOf(node), " ", Printable(node.error()), ": its ranks are missing here\n");
-    } else if (!node.note().empty() && (i > 0 || nodes.size() > 1)) {
-      absl::StrAppend(&lines, "! ", NameOf(node), ": ", Printable(node.note()), "\n");
-    } else if (!node.note().empty() && ranks_missing) {
-      absl::StrAppend(&lines, "! ranks of other nodes are missing here: ", Printable(node.note()), "\n");
-    }
-  }
+  for (const v1::NodeAnswer& node : nodes) absl::StrAppend(&lines, Problem(node, nodes.size() == 1, ranks_missing));
   return lines;
 }
 
-std::string NodesView(const v1::ListNodesResponse& response, absl::Time now) {
+std::string NodeNews::Next(const google::protobuf::RepeatedPtrField<v1::NodeAnswer>& nodes) {
+  const auto find = [](const auto& all, const v1::NodeAnswer& node) {
+    const auto at =
+        std::find_if(all.begin(), all.end(), [&](const auto& other) { return other.node_name() == node.node_name(); });
+    return at == all.end() ? nullptr : &*at;
+  };
+  std::string lines;
+  for (const v1::NodeAnswer& node : nodes) {
+    const v1::NodeAnswer* const before = find(former_, node);
+    if (before != nullptr && before->answered() == node.answered() && before->note() == node.note()) continue;
+    if (before != nullptr && !before->answered() && node.answered()) absl::StrAppend(&lines, NameOf(node), " answers again\n");
+    absl::StrAppend(&lines, Problem(node, nodes.size() == 1, true));
+  }
+  for (const v1::NodeAnswer& node : former_) {
+    if (find(nodes, node) == nullptr)
+      absl::StrAppend(&lines, "! ", NameOf(node), " has left the store: it is no longer asked\n");
+  }
+  former_.assign(nodes.begin(), nodes.end());
+  return lines;
+}
+
+std::string NodesView(const v1::ListNodesResponse& response, absl::Time now, size_t width) {
   std::string problems;
   if (!response.store_trouble().empty()) absl::StrAppend(&problems, "! store: ", Printable(response.store_trouble()), "\n");
-  Table table({{"node", Align::kLeft},
-               {"address", Align::kLeft},
+  Table table({{"node", Align::kLeft, 0, 0, 8},
+               {"address", Align::kLeft, 0, 3},
                {"answered in"},
-               {"version", Align::kLeft},
-               {"up"},
-               {"jobs: ranks there, of all", Align::kLeft}});
+               {"version", Align::kLeft, 0, 1},
+               {"up", Align::kRight, 0, 2},
+               {"jobs: ranks there, of all", Align::kLeft, 0, 0, 25}},
+              width);
   for (const v1::Node& node : response.nodes()) {
     const v1::NodeAnswer& answer = node.answer();
     if (!answer.answered()) absl::StrAppend(&problems, "! ", NameOf(answer), " ", Printable(answer.error()), "\n");
@@ -82,8 +107,7 @@ std::string NodesView(const v1::ListNodesResponse& response, absl::Time now) {
                   node.version().empty() ? "-" : Printable(node.version()),
                   up ? HumanDuration(now - ToTime(node.start_time())) : "-", answer.answered() ? JobsOf(node) : "?"});
   }
-  const std::string rows = table.TakeRows();
-  return absl::StrCat(problems, table.Header(), rows, StoreLine(response));
+  return absl::StrCat(problems, table.All(), StoreLine(response));
 }
 
 }  // namespace gradgate::cli

@@ -1,15 +1,18 @@
 #include "client/cli/options.h"
 
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <sstream>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
+#include "client/cli/completion.h"
 #include "client/cli/exit_code.h"
+#include "client/cli/help.h"
 #include "client/cli/policy_options.h"
+#include "client/cli/user_id.h"
 #include "client/target.h"
 
 namespace gradgate::cli {
@@ -20,14 +23,22 @@ constexpr char kAbout[] =
 
 constexpr char kFooter[] = R"(Exit codes:
   0  done; also a watch ended by Ctrl-C
-  1  the daemon answered with an error or not in time, a policy was not adopted, or the output could not be written
+  1  the daemon answered with an error or not in time, TLS with it failed, a
+     policy was not adopted, or the output could not be written
   2  the command line is wrong
   3  no gradgated there, or it went away
   4  no such job
   5  doctor: something is wrong with the job
 
-Where the daemon is looked for, first that is there: --target or --dir, $GRADGATE_DIR, /run/gradgate,
-$XDG_RUNTIME_DIR/gradgate. JOB is a job name, a run id, or at least its 6 first digits.)";
+Where the daemon is looked for, first that is there: --target or --dir,
+$GRADGATE_DIR, /run/gradgate, $XDG_RUNTIME_DIR/gradgate. JOB is a job name, a
+run id, or at least its 6 first digits; UID/JOB, or --user, that of one user. On
+a terminal tables are fitted to its width; a pipe and --json get all columns.
+gradgatectl COMMAND --help tells more.)";
+
+constexpr char kCommandFooter[] = "gradgatectl --help lists the options of all commands, and the exit codes.";
+constexpr char kDoctorFooter[] = R"(Exit code 5: something is wrong with the job, a verdict worse than a notice.
+gradgatectl --help lists the options of all commands, and the other exit codes.)";
 
 constexpr double kMinTimeoutSeconds = 0.001;
 constexpr double kMaxTimeoutSeconds = 86400;
@@ -43,24 +54,27 @@ CLI::Validator SecondsFrom(double least) {
 }
 
 Leave Usage(absl::string_view message) {
-  return {kExitUsage, absl::StrCat(absl::StrReplaceAll(message, {{"\n", " "}}), "; gradgatectl --help tells how it is called")};
+  return {kExitUsage, absl::StrCat(message, "; gradgatectl --help tells how it is called")};
 }
 
-void AddGlobals(CLI::App& app, Options& options, std::string& directory, double& timeout_seconds) {
+void AddGlobals(CLI::App& app, Options& options, std::string& directory, std::string& user, double& timeout_seconds) {
   CLI::Option* target =
       app.add_option("--target", options.client.target, "Where gradgated listens: unix:PATH, HOST:PORT or [V6]:PORT");
-  app.add_option("--dir", directory, "Directory of gradgated's sockets")->excludes(target)->check([](const std::string& text) {
-    return text.empty() ? std::string("the directory is empty") : std::string();
-  });
+  app.add_option("--dir", directory, "Directory of gradgated's sockets")
+      ->type_name("DIR")
+      ->excludes(target)
+      ->check([](const std::string& text) { return text.empty() ? std::string("the directory is empty") : std::string(); });
   app.add_option("--timeout", timeout_seconds, "Seconds to wait for an answer")
       ->capture_default_str()
       ->check(SecondsFrom(kMinTimeoutSeconds));
   app.add_flag("--local", options.local, "Only what the daemon's own node has; other nodes are not asked");
+  app.add_option("--user", user, "Name or uid of whose JOB it is, where several users have one of that name");
   app.add_flag("--json", options.json, "Print the whole answer as JSON; watch: an object a line");
   app.add_option("--ca", options.client.tls.ca_file,
-                 "PEM file of the CA that signed the daemon's certificate; for another machine");
-  app.add_option("--cert", options.client.tls.cert_file, "PEM file of the client's certificate");
-  app.add_option("--key", options.client.tls.key_file, "PEM file of the client's key");
+                 "PEM file of the CA that signed the daemon's certificate; for another machine")
+      ->type_name("FILE");
+  app.add_option("--cert", options.client.tls.cert_file, "PEM file of the client's certificate")->type_name("FILE");
+  app.add_option("--key", options.client.tls.key_file, "PEM file of the client's key")->type_name("FILE");
   app.set_version_flag("--version", "gradgatectl " GRADGATE_VERSION, "Print the version and exit");
 }
 
@@ -112,14 +126,15 @@ void AddPolicy(CLI::App& app, Options& options, PolicyWords& words) {
 
 std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
   Options options;
-  std::string directory;
+  std::string directory, user;
   double timeout_seconds = absl::ToDoubleSeconds(options.client.timeout);
   int64_t first_index = 0;
 
   CLI::App app(kAbout, "gradgatectl");
-  app.footer(kFooter);
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.footer(kCommandFooter);  // of the commands, which take it over when they are added
   app.require_subcommand(1);
-  AddGlobals(app, options, directory, timeout_seconds);
+  AddGlobals(app, options, directory, user, timeout_seconds);
   AddCommand(app, "jobs", "List jobs, the latest first", options, Command::kJobs);
   AddCommand(app, "nodes", "List the daemons of the store: who answers, how soon, and whose ranks are there", options,
              Command::kNodes);
@@ -138,6 +153,7 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
   AddPlanOptions(plan, &options.plan);
   CLI::App* doctor =
       AddCommand(app, "doctor", "Say what is wrong with a job, by rank and window, and what to do", options, Command::kDoctor);
+  doctor->footer(kDoctorFooter);
   doctor->add_flag("--evidence", options.evidence, "With --json: also print what the verdicts were made of");
 
   PolicyWords policy_words;
@@ -153,18 +169,22 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   certs->add_option("--days", options.certs.days, "How long they last")->capture_default_str()->check(CLI::Range(1, 3650));
 
+  std::string shell;
+  app.add_subcommand("completion", "Print what a shell needs to complete gradgatectl's commands and options")
+      ->add_option("SHELL", shell, "bash, zsh or fish; as in: source <(gradgatectl completion bash)")
+      ->required()
+      ->check(CLI::IsMember({kBash, kZsh, kFish}));
+  app.footer(kFooter);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const auto unknown = app.remaining();
-    if (error.get_exit_code() != 0 && app.get_subcommands().empty() && !unknown.empty()) {
-      return Usage(absl::StrCat("unknown command or option \"", unknown.front(), "\""));
-    }
-    if (error.get_exit_code() != 0) return Usage(error.what());
+    if (error.get_exit_code() != 0) return Leave{kExitUsage, UsageError(app, error)};
     std::ostringstream text, ignored;
     app.exit(error, text, ignored);
     return Leave{kExitOk, text.str()};
   }
+  if (!shell.empty()) return Leave{kExitOk, CompletionScript(app, shell)};
   if (from->count() > 0) options.first_index = first_index;
   if (options.command == Command::kPolicySet) {
     const auto policy = ParsePolicy(policy_words.changes);
@@ -180,8 +200,16 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
   }
   const bool without_job = options.command == Command::kJobs || options.command == Command::kPlan ||
                            options.command == Command::kCerts || options.command == Command::kNodes;
-  if (!options.job.empty() || without_job) return options;
-  return Usage("JOB is empty");
+  if (options.job.empty()) {
+    if (!without_job) return Usage("JOB is empty");
+    return user.empty() ? std::variant<Options, Leave>(options) : Usage("--user tells whose JOB is meant, and there is none");
+  }
+  if (!user.empty()) {
+    const auto user_id = UserId(user);
+    if (!user_id.ok()) return Usage(user_id.status().message());
+    options.job = absl::StrCat(*user_id, "/", options.job);
+  }
+  return options;
 }
 
 }  // namespace gradgate::cli

@@ -1,4 +1,4 @@
-// gradgatectl's command line. Pure; any thread.
+// gradgatectl's command line. Reads the user database for --user, nothing else; any thread.
 
 #ifndef GRADGATE_CLIENT_CLI_OPTIONS_H_
 #define GRADGATE_CLIENT_CLI_OPTIONS_H_
@@ -22,9 +22,9 @@ struct Options {
   Command command = Command::kJobs;
   client::ClientOptions client;
   bool json = false;
-  bool local = false;                  // of the daemon's own node alone
-  std::string job;                     // all but kJobs, kNodes and kCerts; kPlan: empty for numbers alone
-  int64_t last = 0;                    // kWindows: the latest so many; 0: all
+  bool local = false;  // of the daemon's own node alone
+  std::string job;     // all but kJobs, kNodes and kCerts, with "UID/" of --user; kPlan: empty for numbers alone
+  int64_t last = 0;    // kWindows: the latest so many; 0: all
   std::optional<int64_t> first_index;  // kWatch
   v1::SetPolicyRequest policy;         // kPolicySet, but for the job
   absl::Duration wait;                 // kPolicySet: until it is adopted or rejected; 0: not at all

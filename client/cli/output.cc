@@ -1,14 +1,21 @@
 #include "client/cli/output.h"
 
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 
 namespace gradgate::cli {
+namespace {
+
+constexpr size_t kMinColumns = 40;  // narrower ones break lines as they like
+
+}  // namespace
 
 bool Output::Write(absl::string_view text) {
   while (open_ && !text.empty()) {
@@ -24,6 +31,12 @@ bool Output::Write(absl::string_view text) {
     }
   }
   return open_;
+}
+
+size_t Output::columns() const {
+  winsize size{};
+  if (isatty(fd_) == 0 || ioctl(fd_, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 0;
+  return std::max<size_t>(size.ws_col, kMinColumns);
 }
 
 }  // namespace gradgate::cli

@@ -8,6 +8,8 @@
 #ifndef GRADGATE_CLIENT_CLI_OUTPUT_H_
 #define GRADGATE_CLIENT_CLI_OUTPUT_H_
 
+#include <cstddef>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
@@ -20,6 +22,9 @@ class Output {
 
   // Unbuffered. False once closed or failed.
   bool Write(absl::string_view text);
+
+  // Columns of the terminal that it is; 0 where it is none, so that programs and files get whole lines.
+  size_t columns() const;
 
   // OK while open and when closed; else why it failed.
   const absl::Status& status() const { return status_; }

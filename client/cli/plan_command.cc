@@ -32,12 +32,13 @@ absl::StatusOr<v1::PlanSyncResponse> PlanAlone(const v1::PlanSyncRequest& reques
 absl::Status RunPlan(const Options& options, Output* output) {
   v1::PlanSyncRequest request;
   request.set_job(options.job);
+  if (!options.job.empty()) request.set_scope(options.local ? v1::SCOPE_NODE : v1::SCOPE_JOB);
   *request.mutable_numbers() = planner::ToMessage(options.plan.numbers);
   for (const planner::Numbers& changes : options.plan.what_ifs) *request.add_what_ifs() = planner::ToMessage(changes);
   const auto answer = options.job.empty() ? PlanAlone(request) : Ask(options.client, request);
   if (!answer.ok()) return answer.status();
   return Show(
-             *answer, options.json, JsonStyle::kIndented, [&] { return PlanView(*answer); }, output)
+             *answer, options.json, JsonStyle::kIndented, [&] { return PlanView(*answer, output->columns()); }, output)
       .status();
 }
 

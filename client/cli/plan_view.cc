@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "client/cli/format.h"
+#include "client/cli/node_view.h"
 #include "client/cli/table.h"
 
 namespace gradgate::cli {
@@ -92,15 +93,21 @@ std::string Between(const v1::ModePlan& mode, const StepSeconds& seconds) {
   return least == most ? "" : absl::StrCat(least, "-", most);
 }
 
-std::string ModesTable(const v1::Plan& plan, const StepSeconds& seconds) {
+std::string ModesTable(const v1::Plan& plan, const StepSeconds& seconds, size_t width) {
   const bool open = std::any_of(plan.modes().begin(), plan.modes().end(),
                                 [&](const v1::ModePlan& mode) { return !Between(mode, seconds).empty(); });
-  std::vector<Table::Column> columns = {{"mode", Align::kLeft}, {"", Align::kLeft}, {"s/step"}};
-  if (open) columns.push_back({"between"});
-  for (const char* title : {"exposed s", "speed-up", "reductions", "rank sends inside", "node sends out", "memory", "fits"}) {
-    columns.push_back({title});
+  std::vector<Table::Column> columns = {{"mode", Align::kLeft, 0, 0, 16}, {"", Align::kLeft}, {"s/step"}};
+  if (open) columns.push_back({"between", Align::kRight, 0, 1});
+  for (const auto& [title, drop] : {std::pair{"exposed s", 2},
+                                    {"speed-up", 0},
+                                    {"reductions", 5},
+                                    {"rank sends inside", 6},
+                                    {"node sends out", 4},
+                                    {"memory", 3},
+                                    {"fits", 0}}) {
+    columns.push_back({title, Align::kRight, 0, drop});
   }
-  Table table(std::move(columns));
+  Table table(std::move(columns), width);
   const bool known = plan.numbers().has_parameter_count();
   for (const v1::ModePlan& mode : plan.modes()) {
     std::vector<std::string> cells = {ModeName(mode),
@@ -116,19 +123,19 @@ std::string ModesTable(const v1::Plan& plan, const StepSeconds& seconds) {
     }
     table.AddRow(std::move(cells));
   }
-  const std::string rows = table.TakeRows();
-  return table.Header() + rows;
+  return table.All();
 }
 
-std::string WhatIfTable(const v1::PlanSyncResponse& response, const StepSeconds& seconds) {
-  Table table({{"what if", Align::kLeft},
-               {"best mode", Align::kLeft},
+std::string WhatIfTable(const v1::PlanSyncResponse& response, const StepSeconds& seconds, size_t width) {
+  Table table({{"what if", Align::kLeft, 0, 0, 16},
+               {"best mode", Align::kLeft, 0, 0, 16},
                {"s/step"},
-               {"exposed s"},
+               {"exposed s", Align::kRight, 0, 1},
                {"of now's throughput"},
-               {"node sends out"},
-               {"memory"},
-               {"fits"}});
+               {"node sends out", Align::kRight, 0, 3},
+               {"memory", Align::kRight, 0, 2},
+               {"fits"}},
+              width);
   const auto row = [&](const std::string& label, const v1::Plan& plan) {
     const v1::ModePlan* best = BestOf(plan);
     if (best == nullptr) return;
@@ -139,18 +146,16 @@ std::string WhatIfTable(const v1::PlanSyncResponse& response, const StepSeconds&
   };
   row("as it is", response.plan());
   for (const v1::Plan& plan : response.what_ifs()) row(Printable(plan.label()), plan);
-  const std::string rows = table.TakeRows();
-  return table.Header() + rows;
+  return table.All();
 }
 
-std::string Measurements(const v1::PlanSyncResponse& response) {
-  Table table({{"measured", Align::kLeft}, {"s"}, {"spread"}, {"windows of ranks"}});
+std::string Measurements(const v1::PlanSyncResponse& response, size_t width) {
+  Table table({{"measured", Align::kLeft, 0, 0, 24}, {"s"}, {"spread"}, {"windows of ranks"}}, width);
   for (const v1::PlanMeasurement& m : response.measurements()) {
     table.AddRow({Printable(m.what()), absl::StrFormat("%.4g", m.seconds()),
                   absl::StrFormat("±%.1f %%", 100 * m.spread_share()), absl::StrCat(m.sample_count())});
   }
-  const std::string rows = table.TakeRows();
-  return table.Header() + rows;
+  return table.All();
 }
 
 // A job name as a shell takes it: one with anything else in it is left to its run id.
@@ -165,16 +170,17 @@ std::string JobArgument(const v1::PlanSyncResponse& response) {
 
 }  // namespace
 
-std::string PlanView(const v1::PlanSyncResponse& response) {
+std::string PlanView(const v1::PlanSyncResponse& response, size_t width) {
   const StepSeconds seconds(response);
-  std::string text = absl::StrCat(HeadLine(response), "\n", ModesTable(response.plan(), seconds));
-  if (!response.what_ifs().empty()) absl::StrAppend(&text, "\n", WhatIfTable(response, seconds));
+  std::string text = absl::StrCat(NodeProblems(response.nodes(), RanksOf(response.job()) < response.job().world_size()),
+                                  HeadLine(response), "\n", ModesTable(response.plan(), seconds, width));
+  if (!response.what_ifs().empty()) absl::StrAppend(&text, "\n", WhatIfTable(response, seconds, width));
   absl::StrAppend(&text, "\n", Printable(response.advice()), "\n");
   if (!response.policy().empty()) {
     absl::StrAppend(&text, "change it with: gradgatectl policy set ", JobArgument(response), " ", Printable(response.policy()),
                     "\n");
   }
-  if (!response.measurements().empty()) absl::StrAppend(&text, "\n", Measurements(response));
+  if (!response.measurements().empty()) absl::StrAppend(&text, "\n", Measurements(response, width));
   for (const std::string& note : response.notes()) absl::StrAppend(&text, "note: ", Printable(note), "\n");
   return text;
 }

@@ -3,6 +3,7 @@
 #ifndef GRADGATE_CLIENT_CLI_PLAN_VIEW_H_
 #define GRADGATE_CLIENT_CLI_PLAN_VIEW_H_
 
+#include <cstddef>
 #include <string>
 
 #include "gradgate/v1/plan.pb.h"
@@ -10,7 +11,7 @@
 namespace gradgate::cli {
 
 // What it is a plan for, a row for each mode, a row for each what-if, what to do and with which command, measurements, notes.
-std::string PlanView(const v1::PlanSyncResponse& response);
+std::string PlanView(const v1::PlanSyncResponse& response, size_t width = 0);
 
 }  // namespace gradgate::cli
 

@@ -81,7 +81,8 @@ absl::Status GetPolicy(const client::PolicyClient& client, const Options& option
   const auto answer = client.Get(request);
   if (!answer.ok()) return answer.status();
   return Show(
-             *answer, options.json, JsonStyle::kIndented, [&] { return PolicyView(answer->status(), absl::Now()); }, output)
+             *answer, options.json, JsonStyle::kIndented,
+             [&] { return PolicyView(answer->status(), absl::Now(), output->columns()); }, output)
       .status();
 }
 
@@ -103,22 +104,25 @@ absl::Status SetPolicy(const client::PolicyClient& client, const Options& option
   if (!written.ok() || options.wait <= absl::ZeroDuration()) return written.status();
   const int64_t version = answer->status().proposed().version();
   Wait wait(version, first, options.json, output);
-  const absl::Status watched = client.Watch(answer->status().job().run_id(), options.wait, cancel,
-                                            [&](const v1::PolicyStatus& status) { return wait.Show(status); });
+  const std::string job = absl::StrCat(answer->status().job().user_id(), "/", answer->status().job().run_id());
+  const absl::Time end = absl::Now() + options.wait;
+  const absl::Status followed =
+      client.Follow(job, options.wait, cancel, [&](const v1::PolicyStatus& status) { return wait.Show(status); });
+  if (followed.ok()) return wait.end();
   const std::string stands = "; it still stands, see gradgatectl policy get";
-  if (absl::IsCancelled(watched))
+  if (absl::IsCancelled(followed))
     return absl::CancelledError(absl::StrCat("interrupted while version ", version, " waits", stands));
-  if (absl::IsDeadlineExceeded(watched)) {
+  if (absl::IsDeadlineExceeded(followed) && absl::Now() >= end) {
     return absl::DeadlineExceededError(
         absl::StrCat("version ", version, " was not adopted within ", absl::FormatDuration(options.wait), stands));
   }
-  return watched.ok() ? wait.end() : watched;
+  return absl::Status(followed.code(), absl::StrCat("version ", version, " was proposed, then: ", followed.message(), stands));
 }
 
 absl::Status WatchPolicy(const client::PolicyClient& client, const Options& options, client::Cancellation* cancel,
                          Output* output) {
   absl::StatusOr<bool> open = true;
-  const absl::Status watched = client.Watch(options.job, absl::InfiniteDuration(), cancel, [&](const v1::PolicyStatus& status) {
+  const absl::Status watched = client.Watch(options.job, cancel, [&](const v1::PolicyStatus& status) {
     v1::WatchPolicyResponse message;
     *message.mutable_status() = status;
     const std::string line =

@@ -3,6 +3,7 @@
 #ifndef GRADGATE_CLIENT_CLI_POLICY_VIEW_H_
 #define GRADGATE_CLIENT_CLI_POLICY_VIEW_H_
 
+#include <cstddef>
 #include <string>
 
 #include "absl/time/time.h"
@@ -10,8 +11,9 @@
 
 namespace gradgate::cli {
 
-// The policy, how far it is and why, and where each rank is with it.
-std::string PolicyView(const v1::PolicyStatus& status, absl::Time now);
+// What is in force and since which window, then what is proposed, how far it is and why, then an earlier rejection; both
+// policies side by side; where each rank is with them. `width`: of a table's line; 0: any.
+std::string PolicyView(const v1::PolicyStatus& status, absl::Time now, size_t width = 0);
 
 // One line: "version 7: staged; every rank has it, the next ballot of the job decides".
 std::string PolicyLine(const v1::PolicyStatus& status);

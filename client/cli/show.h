@@ -12,7 +12,8 @@
 
 namespace gradgate::cli {
 
-// As JSON if `json`, else what `view` makes of it. False: nobody reads on. Errors as ToJson's and Output's.
+// As JSON if `json`, else what `view` makes of it, its lines broken to the width of the terminal. False: nobody reads on.
+// Errors as ToJson's and Output's.
 absl::StatusOr<bool> Show(const google::protobuf::Message& answer, bool json, JsonStyle style,
                           absl::FunctionRef<std::string()> view, Output* output);
 

@@ -12,6 +12,8 @@
 namespace gradgate::cli {
 namespace {
 
+constexpr size_t kFlagWidth = 11;  // "mismatched,"
+
 std::string Flags(const v1::Window& window, const v1::RankWindow& rank) {
   std::vector<const char*> flags;
   if (rank.failed()) flags.push_back("failed");
@@ -26,20 +28,21 @@ std::string Flags(const v1::Window& window, const v1::RankWindow& rank) {
 }  // namespace
 
 // Widths for rows that come one by one: they seldom need more.
-WindowRows::WindowRows()
+WindowRows::WindowRows(size_t width)
     : table_({{"window", Align::kRight, 8},
               {"rank", Align::kRight, 4},
               {"kind", Align::kLeft, 7},
               {"steps", Align::kRight, 5},
-              {"min-max", Align::kRight, 7},
+              {"min-max", Align::kRight, 7, 4},
               {"reds", Align::kRight, 5},
               {"at", Align::kRight, 3},
-              {"late", Align::kRight, 4},
-              {"bytes", Align::kRight, 11},
-              {"", Align::kLeft, 7},
+              {"late", Align::kRight, 4, 2},
+              {"bytes", Align::kRight, 11, 5},
+              {"", Align::kLeft, 7, 3},
               {"exposed ms", Align::kRight, 10},
-              {"wait ms", Align::kRight, 10},
-              {"flags", Align::kLeft}}) {}
+              {"wait ms", Align::kRight, 10, 1},
+              {"flags", Align::kLeft, width == 0 ? 0 : kFlagWidth, 0, kFlagWidth}},
+             width) {}
 
 void WindowRows::Add(const v1::Window& window) {
   for (const v1::RankWindow& rank : window.ranks()) {
@@ -55,16 +58,22 @@ void WindowRows::Add(const v1::Window& window) {
   }
 }
 
-std::string WindowsView(const v1::ListWindowsResponse& response) {
-  WindowRows rows;
+std::string WindowsView(const v1::ListWindowsResponse& response, size_t width) {
+  WindowRows rows(width);
   for (const v1::Window& window : response.windows()) rows.Add(window);
   const std::string nodes = NodeProblems(response.nodes(), RanksOf(response.job()) < response.job().world_size());
   if (response.windows().empty()) return nodes + "no closed window kept\n";
-  return nodes + WindowProblems(response) + rows.Header() + rows.TakeRows();
+  return nodes + WindowProblems(response) + rows.All();
+}
+
+std::string WatchView::Header() {
+  const std::string header = rows_.Header();
+  return rows_.Note() + header;
 }
 
 std::string WatchView::Next(const v1::WatchWindowsResponse& message, absl::Time now) {
   std::string text;
+  if (!message.nodes().empty()) text = nodes_.Next(message.nodes());
   if (message.skipped_count() > 0) {
     absl::StrAppend(&text, "! ", message.skipped_count(), " windows skipped here: this watcher was too slow for them\n");
   }

@@ -3,9 +3,11 @@
 #ifndef GRADGATE_CLIENT_CLI_WINDOW_VIEW_H_
 #define GRADGATE_CLIENT_CLI_WINDOW_VIEW_H_
 
+#include <cstddef>
 #include <string>
 
 #include "absl/time/time.h"
+#include "client/cli/node_view.h"
 #include "client/cli/table.h"
 #include "gradgate/v1/stats.pb.h"
 
@@ -15,26 +17,33 @@ namespace gradgate::cli {
 // issued/intended), at (micro-step of the last reduction), late (reductions), bytes, exposed and wait in ms, flags.
 class WindowRows {
  public:
-  WindowRows();
+  // `width`: of a line; 0: any.
+  explicit WindowRows(size_t width = 0);
 
   void Add(const v1::Window& window);
-  std::string Header() const { return table_.Header(); }
+  std::string Header() { return table_.Header(); }
   std::string TakeRows() { return table_.TakeRows(); }
+  std::string All() { return table_.All(); }
+  std::string Note() const { return table_.Note(); }
 
  private:
   Table table_;
 };
 
 // Problems, then all windows in the order of the answer.
-std::string WindowsView(const v1::ListWindowsResponse& response);
+std::string WindowsView(const v1::ListWindowsResponse& response, size_t width = 0);
 
-// Shows a stream of messages: rows as they come, what is wrong below them, the job's end.
+// Shows a stream of messages: nodes that fall silent or answer again, rows as they come, what is wrong below them, the job's
+// end.
 class WatchView {
  public:
-  std::string Header() const { return rows_.Header(); }
+  explicit WatchView(size_t width = 0) : rows_(width) {}
+
+  std::string Header();
   std::string Next(const v1::WatchWindowsResponse& message, absl::Time now);
 
  private:
+  NodeNews nodes_;
   WindowRows rows_;
 };
 

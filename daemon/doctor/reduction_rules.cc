@@ -164,6 +164,8 @@ std::string TimeText(const Waste& waste) {
 // Live first: what is in force changes at the next windows, and nothing is started again.
 std::string AdviceToAudited(const JobFacts& facts) {
   const std::string& job = facts.evidence().nodes.front().job().job_name();
+  if (facts.running().empty())
+    return "the job was audited; to reduce once per window at its next start: GRADGATE=enforce (gradgate run --enforce)";
   return absl::StrCat("the job is audited; to reduce once per window from now on: gradgatectl policy set ",
                       job.empty() ? "JOB" : Shown(job),
                       " enforcement=enforce mode=window; or at its next start: GRADGATE=enforce (gradgate run --enforce)");

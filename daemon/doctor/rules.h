@@ -68,6 +68,9 @@ void AddRankLines(const std::vector<Rank>& ranks, v1::Verdict& verdict);
 // "rank 1 on host-b (node b), pid 4711"
 std::string Who(const Rank& rank);
 
+// Ranks of the job that no answer tells of; of a great many the first.
+RankSet UnseenRanks(const JobFacts& facts);
+
 // Running ranks that a signal has stopped, or that a debugger has held for longer than a look takes.
 std::vector<Rank> StoppedRanks(const JobFacts& facts);
 

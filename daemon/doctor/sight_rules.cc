@@ -32,24 +32,32 @@ bool HaveMet(const JobFacts& facts) {
 
 }  // namespace
 
+RankSet UnseenRanks(const JobFacts& facts) {
+  constexpr int64_t kMaxNamed = 1 << 16;
+  const RankSet there = Numbers(facts.ranks());
+  RankSet unseen;
+  for (int32_t rank = 0; rank < std::min(facts.world_size(), kMaxNamed); ++rank) {
+    if (there.count(rank) == 0) unseen.insert(rank);
+  }
+  return unseen;
+}
+
 void FindUnseen(const JobFacts& facts, Verdicts& out) {
   const auto seen = static_cast<int64_t>(facts.ranks().size());
   if (seen == 0 || seen >= facts.world_size() || (facts.age() < kGathering && !HaveMet(facts))) return;
-  constexpr int64_t kMaxNamed = 1 << 16;
-  RankSet there, missing;
-  for (const Rank& rank : facts.ranks()) there.insert(rank.rank());
-  for (int32_t rank = 0; rank < std::min(facts.world_size(), kMaxNamed); ++rank) {
-    if (there.count(rank) == 0) missing.insert(rank);
-  }
+  const RankSet there = Numbers(facts.ranks()), missing = UnseenRanks(facts);
   const bool asked = facts.evidence().other_nodes_asked;
   v1::Verdict verdict = MakeVerdict(v1::VERDICT_KIND_RANKS_UNSEEN, asked ? v1::SEVERITY_WARNING : v1::SEVERITY_NOTICE,
                                     absl::StrCat(seen, " of ", facts.world_size(), " ranks are seen ",
                                                  asked ? "by any daemon" : "by this daemon", ", not ", RankList(missing)),
                                     missing);
-  verdict.add_evidence(absl::StrCat("seen: ", RankList(there), "; the job runs for ", Span(facts.age())));
+  const bool runs = !facts.running().empty();
+  verdict.add_evidence(absl::StrCat("seen: ", RankList(there),
+                                    runs ? absl::StrCat("; the job runs for ", Span(facts.age())) : "; none of them runs"));
   if (const int64_t last = LastBallot(facts); last >= 0) {
-    verdict.add_evidence(absl::StrCat("the others live: they voted in the ballot of window ", last));
+    verdict.add_evidence(absl::StrCat("the others ", runs ? "live: they " : "", "voted in the ballot of window ", last));
   }
+  if (!runs) verdict.add_evidence("a daemon that was started again no longer knows ranks that ended before");
   verdict.add_advice(
       asked ? "on the nodes of those ranks: is gradgated up, with the same store, and does the trainer load gradgate?"
             : "only one node was asked: give all daemons one --store to see the whole job, or ask the others too");

@@ -49,6 +49,7 @@ std::string StateLine(const Rank& rank) {
 struct Wait {
   std::vector<Rank> waiting;
   std::vector<Rank> missing;  // not arrived where the front waits
+  RankSet unseen;
   Position front;
   absl::Duration lasting;
 };
@@ -78,6 +79,7 @@ void Move(std::vector<Rank>& from, std::vector<Rank>& to, Which which) {
 
 Wait FindWait(const JobFacts& facts) {
   Wait wait;
+  wait.unseen = UnseenRanks(facts);
   wait.waiting = WaitingTooLong(facts);
   if (wait.waiting.empty()) wait.waiting = StandingApart(facts);
   for (const Rank& rank : wait.waiting) {
@@ -90,7 +92,10 @@ Wait FindWait(const JobFacts& facts) {
   }
   // One that is stopped has not arrived, wherever it was when that happened.
   Move(wait.waiting, wait.missing, [](const Rank& rank) { return rank.stopped(); });
-  if (wait.missing.empty()) Move(wait.waiting, wait.missing, [&](const Rank& rank) { return PositionOf(rank) < wait.front; });
+  // Those behind may have issued it and wait for what an unseen one was to send.
+  if (wait.missing.empty() && wait.unseen.empty()) {
+    Move(wait.waiting, wait.missing, [&](const Rank& rank) { return PositionOf(rank) < wait.front; });
+  }
   return wait;
 }
 
@@ -115,13 +120,14 @@ void AdviseOnMissing(const Rank& rank, v1::Verdict& verdict) {
   }
 }
 
-std::string Headline(const JobFacts& facts, const Wait& wait) {
+std::string Headline(const Wait& wait) {
   const std::string where = absl::StrCat("window ", wait.front.window_index, ": ");
   const std::string waited = absl::StrCat(RankList(Numbers(wait.waiting)), wait.waiting.size() == 1 ? " has" : " have",
                                           " waited ", Span(wait.lasting), " for ");
   if (!wait.missing.empty()) return absl::StrCat(where, waited, RankList(Numbers(wait.missing)));
-  if (static_cast<int64_t>(facts.ranks().size()) < facts.world_size()) {
-    return absl::StrCat(where, waited, "ranks that no daemon sees");
+  if (!wait.unseen.empty()) {
+    return absl::StrCat(where, waited, RankList(wait.unseen), wait.unseen.size() == 1 ? ", which is" : ", which are",
+                        " not seen");
   }
   return absl::StrCat(where, waited, "a collective that every rank has issued");
 }
@@ -256,7 +262,8 @@ void FindHang(const JobFacts& facts, Verdicts& out) {
   const auto told = [&](const Rank& rank) { return stopped.count(rank.rank()) > 0; };
   if (std::all_of(wait.waiting.begin(), wait.waiting.end(), told)) return;
   if (!stopped.empty() && std::all_of(wait.missing.begin(), wait.missing.end(), told)) return;
-  v1::Verdict verdict = MakeVerdict(v1::VERDICT_KIND_HUNG, v1::SEVERITY_CRITICAL, Headline(facts, wait), Numbers(wait.missing));
+  v1::Verdict verdict = MakeVerdict(v1::VERDICT_KIND_HUNG, v1::SEVERITY_CRITICAL, Headline(wait),
+                                    wait.missing.empty() ? wait.unseen : Numbers(wait.missing));
   SetWindows(wait.front.window_index, wait.front.window_index, verdict);
   *verdict.mutable_lasting() = ToMessage(wait.lasting);
   verdict.add_evidence(absl::StrCat("arrived: ", RankList(Numbers(wait.waiting)), ", at gradient collective ",
@@ -272,12 +279,15 @@ void FindHang(const JobFacts& facts, Verdicts& out) {
                                       std::min(least + 1, std::max(1, wait.front.gradient_issued_count))));
     AddRankLines(wait.missing, verdict);
   }
+  if (!wait.unseen.empty()) verdict.add_evidence(absl::StrCat("not seen: ", RankList(wait.unseen)));
   AddRankLines(wait.waiting, verdict);
   verdict.add_evidence(absl::StrCat("normal here: 99 % of waits are below ", Span(facts.wait_p99()), ", told after ",
                                     Span(facts.hang_threshold())));
   if (!wait.missing.empty()) AdviseOnMissing(wait.missing.front(), verdict);
   if (wait.missing.empty()) {
-    verdict.add_advice("all that are seen have arrived, so look at the network between them, and at ranks without a daemon");
+    verdict.add_advice(wait.unseen.empty() ? "all have arrived, so look at the network between them"
+                                           : absl::StrCat("all that are seen have arrived: look at the node of ",
+                                                          RankList(wait.unseen), ", and at the network to it"));
   }
   out.push_back(std::move(verdict));
 }

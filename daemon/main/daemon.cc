@@ -9,6 +9,7 @@
 #include "daemon/node/clock.h"
 #include "daemon/node/rejection.h"
 #include "daemon/policy/policy_desk.h"
+#include "daemon/policy/policy_keeper.h"
 #include "daemon/rpc/diagnosis_answer.h"
 
 namespace gradgate {
@@ -34,6 +35,7 @@ class WiredDaemon final : public Daemon {
   Registry registry_;
   std::unique_ptr<PolicyDesk> desk_;
   std::unique_ptr<Store> store_;  // behind the desk, which it calls until it is gone
+  std::unique_ptr<PolicyKeeper> keeper_;
   std::unique_ptr<ShimListener> listener_;
   std::unique_ptr<RpcServer> rpc_;
   std::unique_ptr<MetricsServer> metrics_;
@@ -61,6 +63,7 @@ absl::Status WiredDaemon::Listen() {
   store_->OnChange([desk = desk_.get()](const std::vector<std::string>&) { desk->Refresh(); });
   desk_->Refresh();
   listener_->Offer(desk_.get());
+  keeper_ = std::make_unique<PolicyKeeper>(&registry_, desk_.get());
   options_.rpc.store = store_.get();
   options_.rpc.node_name = options_.store.node_name;
   options_.rpc.advertise = options_.store.advertise_address;
@@ -105,6 +108,7 @@ void WiredDaemon::ShutDown() {
   listener_.reset();
   if (rpc_) rpc_->ShutDown(kRpcGrace);
   metrics_.reset();
+  keeper_.reset();
   store_.reset();
 }
 

@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "daemon/main/run_dir.h"
 #include "daemon/rpc/listen_address.h"
@@ -71,10 +72,12 @@ namespace gradgate {
 namespace {
 
 constexpr char kUsage[] =
-    "gradgated: counts the gradient reductions of the trainers on this node, and answers for them.\n"
+    "gradgated: counts the gradient reductions of the trainers on this node, and\n"
+    "answers for them.\n"
     "\n"
-    "Trainers that link the gradgate shim find it through shim.sock; gradgatectl and other gRPC clients ask api.sock;\n"
-    "Prometheus scrapes /metrics. Training never depends on it: it may be started, stopped and replaced at any time.\n"
+    "Trainers that link the gradgate shim find it through shim.sock; gradgatectl and\n"
+    "other gRPC clients ask api.sock; Prometheus scrapes /metrics. Training never\n"
+    "depends on it: it may be started, stopped and replaced at any time.\n"
     "\n"
     "Usage: gradgated [--flag=value …]\n";
 
@@ -84,6 +87,20 @@ std::map<std::string, const absl::CommandLineFlag*> OwnFlags() {
     if (absl::EndsWith(flag->Filename(), "daemon/main/flags.cc")) own.emplace(std::string(name), flag);
   }
   return own;
+}
+
+// Broken between words into lines that fit a terminal.
+std::string Indented(const std::string& help) {
+  constexpr size_t kColumns = 80;
+  std::string text, line = "     ";
+  for (const absl::string_view word : absl::StrSplit(help, ' ')) {
+    if (line.size() + 1 + word.size() > kColumns) {
+      absl::StrAppend(&text, line, "\n");
+      line = "     ";
+    }
+    absl::StrAppend(&line, " ", word);
+  }
+  return absl::StrCat(text, line, "\n");
 }
 
 absl::Status CheckAtLeastOne(absl::string_view name, uint32_t value) {
@@ -161,7 +178,7 @@ std::string HelpText() {
   std::string text = absl::StrCat(kUsage, "\nFlags:\n");
   for (const auto& [name, flag] : OwnFlags()) {
     const std::string value = flag->DefaultValue();
-    absl::StrAppendFormat(&text, "  --%s  (default: %s)\n      %s\n", name, value.empty() ? "empty" : value, flag->Help());
+    absl::StrAppendFormat(&text, "  --%s  (default: %s)\n%s", name, value.empty() ? "empty" : value, Indented(flag->Help()));
   }
   absl::StrAppend(&text, "  --help\n      Print this text.\n  --version\n      Print the version.\n");
   return text;

@@ -59,6 +59,7 @@ JobView JobEntry::View() const {
   view.job_name = key.job_name;
   view.run_id = key.run_id;
   view.attempt = key.attempt;
+  view.launch_id = lowest.identity().launch_id;
   view.state = State();
   view.start_time = StartTime();
   view.end_time = EndTime();
@@ -68,6 +69,7 @@ JobView JobEntry::View() const {
   view.accumulate = lowest.identity().accumulate;
   view.lowest_rank = ranks.begin()->first;
   view.closed_by_all = ClosedByAll();
+  view.closed_by_running = ClosedByRunning();
   view.window_count = INT64_MAX;
   for (const auto& [rank, track] : ranks) {
     view.world_size = std::max(view.world_size, track.identity().world_size);

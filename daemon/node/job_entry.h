@@ -25,6 +25,13 @@ struct JobKey {
   auto operator<=>(const JobKey&) const = default;
 };
 
+// What a job has in force, for those who come after it.
+struct PolicyInForce {
+  JobKey job;
+  std::string launch_id;  // never empty
+  uint64_t version = 0;   // never 0
+};
+
 struct JobEntry {
   JobEntry(uint64_t job_id, JobKey job_key, size_t window_history)
       : id(job_id), key(std::move(job_key)), windows(window_history) {}

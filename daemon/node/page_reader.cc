@@ -56,6 +56,10 @@ absl::Status CopyText(absl::string_view field, const char* bytes, size_t size, s
   return absl::OkStatus();
 }
 
+std::string Hexadecimal(const uint8_t (&bytes)[16]) {
+  return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(bytes), sizeof(bytes)));
+}
+
 absl::Status CheckNumbers(const page::PageIdentity& raw) {
   if (raw.world_size < 1 || raw.world_size > kMaxWorldSize) {
     return IdentityError("world_size", absl::StrFormat("is %d, not in 1 … %d", raw.world_size, kMaxWorldSize));
@@ -131,7 +135,9 @@ absl::StatusOr<RankIdentity> ReadIdentity(const page::StatsPage& page_untrusted)
   }
   if (absl::Status s = CopyText("host_name", raw.host_name, sizeof(raw.host_name), identity.host_name); !s.ok()) return s;
   if (absl::Status s = CheckNumbers(raw); !s.ok()) return s;
-  identity.run_id = absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(raw.run_id), sizeof(raw.run_id)));
+  identity.run_id = Hexadecimal(raw.run_id);
+  identity.launch_id = Hexadecimal(raw.launch_id);
+  if (identity.launch_id.find_first_not_of('0') == std::string::npos) identity.launch_id.clear();
   identity.attempt = raw.attempt;
   identity.rank = raw.rank;
   identity.world_size = raw.world_size;

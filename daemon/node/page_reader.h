@@ -24,8 +24,9 @@ inline constexpr uint32_t kMaxWorldSize = 1u << 20;
 
 // The page's identity, copied and checked.
 struct RankIdentity {
-  std::string job_name;  // printable UTF-8; may be empty
-  std::string run_id;    // 32 hexadecimal digits
+  std::string job_name;   // printable UTF-8; may be empty
+  std::string run_id;     // 32 hexadecimal digits
+  std::string launch_id;  // as many; empty: not known
   std::string shim_version;
   std::string host_name;
   uint32_t attempt = 0;

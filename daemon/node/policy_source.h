@@ -6,6 +6,7 @@
 #define GRADGATE_DAEMON_NODE_POLICY_SOURCE_H_
 
 #include <cstdint>
+#include <string>
 
 #include "daemon/node/job_entry.h"
 #include "proto/link/frames.h"
@@ -19,8 +20,8 @@ class PolicySource {
   // Grows whenever some job's frame may be another.
   virtual uint64_t generation() const = 0;
 
-  // What ranks of this job are to be offered; version 0: nothing.
-  virtual link::PolicyFrame FrameFor(const JobKey& job) const = 0;
+  // What ranks of this job are to be offered; version 0: nothing. `launch_id`: as their pages tell it, empty if not known.
+  virtual link::PolicyFrame FrameFor(const JobKey& job, const std::string& launch_id) const = 0;
 };
 
 }  // namespace gradgate

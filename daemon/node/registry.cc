@@ -26,7 +26,8 @@ absl::StatusOr<Registration> Registry::Register(uint32_t user_id, std::unique_pt
   }
   JobEntry& job = *jobs_.at(job_id);
   RankTrack& track = job.ranks[rank];
-  Registration registration{next_connection_++, track.holds_slot() ? track.slot() : slots_.Take(), std::move(key)};
+  Registration registration{next_connection_++, track.holds_slot() ? track.slot() : slots_.Take(), std::move(key),
+                            identity->launch_id};
   track.Attach(registration.connection, registration.slot, *std::move(identity), std::move(mapping));
   track.set_peer_process_id(process_id);
   live_.emplace(registration.connection, Live{job_id, rank});

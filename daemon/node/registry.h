@@ -59,6 +59,7 @@ struct Registration {
   uint64_t connection;  // never reused
   uint32_t slot;        // told to the trainer; reused
   JobKey job;
+  std::string launch_id;  // empty: not known
 };
 
 // A watcher's place: the next window it has not seen.
@@ -97,8 +98,8 @@ class Registry {
   // All jobs, the last started first.
   std::vector<JobView> ListJobs();
 
-  // `selector` is a job name, a run id, or at least 6 first digits of one. Errors: INVALID_ARGUMENT (empty, or digits that fit
-  // several runs), NOT_FOUND.
+  // `selector` is a job name, a run id, or at least 6 first digits of one, of anybody or of one user: see job_selector.h.
+  // Errors: INVALID_ARGUMENT (empty, digits that fit several runs, or jobs of several users), NOT_FOUND.
   absl::StatusOr<JobStatsView> GetJobStats(absl::string_view selector);
 
   // As GetJobStats, with what the doctor looks at.
@@ -123,6 +124,9 @@ class Registry {
   // The next window that all running ranks have closed, in order; moves the position behind it. NOT_FOUND: no longer kept.
   absl::StatusOr<WatchStep> NextForWatch(WatchPosition& position);
 
+  // Of the jobs that have a policy in force, and are of a known launch; as their pages were last read.
+  std::vector<PolicyInForce> ListPoliciesInForce() const;
+
   // Everything that metrics are made of.
   NodeView GetNode();
 
@@ -139,7 +143,7 @@ class Registry {
   // do not count. Returns what is left.
   size_t EvictEnded(size_t (*size_of)(const JobEntry&), size_t limit, bool ended_only) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TrimWindows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<JobEntry*> Find(absl::string_view selector) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<JobEntry*> Find(absl::string_view text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<JobEntry*> FindById(uint64_t job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropJob(uint64_t job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "daemon/node/job_selector.h"
 #include "daemon/node/registry.h"
 
 namespace gradgate {
@@ -25,48 +26,45 @@ std::string AsRunIdPrefix(absl::string_view selector) {
 
 }  // namespace
 
-absl::StatusOr<JobEntry*> Registry::Find(absl::string_view selector) {
-  if (selector.empty()) return absl::InvalidArgumentError("job is empty; give a job name, or at least 6 digits of a run id");
-  const std::string prefix = AsRunIdPrefix(selector);
+absl::StatusOr<JobEntry*> Registry::Find(absl::string_view text) {
+  const JobSelector selector = ParseJobSelector(text);
+  if (selector.job.empty()) {
+    return absl::InvalidArgumentError("job is empty; give a job name, or at least 6 digits of a run id, or UID/ before either");
+  }
+  const std::string prefix = AsRunIdPrefix(selector.job);
   JobEntry* named = nullptr;
   JobEntry* by_run = nullptr;
-  bool several_runs = false;
-  bool run_of_several = false;
-  // A user may name a job as another does, and say when it started; only the uid is the kernel's word.
-  std::vector<std::string> named_runs;
-  bool several_users = false;
+  // A user may name a job as another does, claim its run id, and say when it started; only the uid is the kernel's word.
+  std::set<std::pair<int64_t, std::string>> named_runs, claimed_runs;
+  std::set<int64_t> named_users, claiming_users;
+  std::set<std::string> runs;
   const auto take_later = [](JobEntry*& best, JobEntry* job) {
     if (best == nullptr || StartedAfter(job->View(), best->View())) best = job;
   };
   for (const auto& [id, job] : jobs_) {
-    if (job->key.job_name == selector) {
-      several_users = several_users || (named != nullptr && named->key.user_id != job->key.user_id);
-      named_runs.push_back(absl::StrCat("run ", job->key.run_id.substr(0, 12), " of uid ", job->key.user_id));
+    const JobKey& key = job->key;
+    if (!selector.IsOf(key.user_id)) continue;
+    if (key.job_name == selector.job) {
+      named_runs.emplace(key.user_id, key.run_id);
+      named_users.insert(key.user_id);
       take_later(named, job.get());
     }
-    if (!prefix.empty() && absl::StartsWith(job->key.run_id, prefix)) {
-      several_runs = several_runs || (by_run != nullptr && by_run->key.run_id != job->key.run_id);
-      run_of_several = run_of_several || (by_run != nullptr && by_run->key.user_id != job->key.user_id);
+    if (!prefix.empty() && absl::StartsWith(key.run_id, prefix)) {
+      claimed_runs.emplace(key.user_id, key.run_id);
+      claiming_users.insert(key.user_id);
+      runs.insert(key.run_id);
       take_later(by_run, job.get());
     }
   }
-  if (several_users) {
-    constexpr size_t kShown = 8;
-    if (named_runs.size() > kShown) named_runs.resize(kShown);
-    return absl::InvalidArgumentError(absl::StrCat("jobs of several users are called \"", selector,
-                                                   "\": ", absl::StrJoin(named_runs, ", "), "; give a run id"));
-  }
+  if (named_users.size() > 1) return SeveralUsers("are called", selector.job, named_runs);
   if (named != nullptr) return named;
-  if (several_runs) {
-    return absl::InvalidArgumentError(absl::StrCat("several runs begin with \"", selector, "\"; give more digits"));
+  if (runs.size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat("several runs begin with \"", selector.job, "\"; give more digits"));
   }
-  if (run_of_several) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("jobs of several users claim a run id that begins with \"", selector, "\"; see ListJobs for their uids"));
-  }
+  if (claiming_users.size() > 1) return SeveralUsers("claim the run", selector.job, claimed_runs);
   if (by_run != nullptr) return by_run;
   return absl::NotFoundError(
-      absl::StrCat("no job \"", selector, "\" on this node; ListJobs tells those that are (", jobs_.size(), ")"));
+      absl::StrCat("no job \"", text, "\" on this node; ListJobs tells those that are (", jobs_.size(), ")"));
 }
 
 absl::StatusOr<JobEntry*> Registry::FindById(uint64_t job_id) {
@@ -190,6 +188,17 @@ absl::StatusOr<WatchStep> Registry::NextForWatch(WatchPosition& position) {
     step.ended_job = (*job)->View();
   }
   return step;
+}
+
+std::vector<PolicyInForce> Registry::ListPoliciesInForce() const {
+  std::vector<PolicyInForce> all;
+  MutexLock lock(&mutex_);
+  for (const auto& [id, job] : jobs_) {
+    PolicyInForce one{job->key, job->ranks.begin()->second.identity().launch_id, 0};
+    for (const auto& [rank, track] : job->ranks) one.version = std::max(one.version, track.counters().totals.policy_version);
+    if (one.version != 0 && !one.launch_id.empty()) all.push_back(std::move(one));
+  }
+  return all;
 }
 
 NodeView Registry::GetNode() {

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -49,7 +51,11 @@ class ShimClient {
 
   // Whose rank it is, once it said Hello.
   const JobKey& job() const { return job_; }
-  void set_job(JobKey job) { job_ = std::move(job); }
+  const std::string& launch_id() const { return launch_id_; }  // empty: not known
+  void set_job(JobKey job, std::string launch_id) {
+    job_ = std::move(job);
+    launch_id_ = std::move(launch_id);
+  }
   // The last policy that was sent on this connection; 0: none.
   uint64_t offered_version() const { return offered_version_; }
 
@@ -73,6 +79,7 @@ class ShimClient {
   const absl::Time accepted_;
   std::optional<uint64_t> connection_;
   JobKey job_;
+  std::string launch_id_;
   uint64_t offered_version_ = 0;
 };
 

@@ -210,7 +210,7 @@ void ShimListener::Tick() {
 // A socket that is full is tried again at the next tick.
 bool ShimListener::OfferPolicy(ShimClient& client) {
   if (policies_ == nullptr || !client.connection()) return true;
-  const link::PolicyFrame policy = policies_->FrameFor(client.job());
+  const link::PolicyFrame policy = policies_->FrameFor(client.job(), client.launch_id());
   return policy.version == client.offered_version() || policy.version == 0 || client.SendPolicy(policy);
 }
 
@@ -272,7 +272,7 @@ bool ShimListener::HandleHello(uint64_t id, ShimClient& client, const Packet& pa
     absl::StatusOr<Registration> registration = registry_->Register(client.user_id(), *std::move(mapping), client.process_id());
     if (registration.ok()) {
       client.set_connection(registration->connection);
-      client.set_job(std::move(registration->job));
+      client.set_job(std::move(registration->job), std::move(registration->launch_id));
       client.SendWelcome(registration->slot, options_.version);
       if (!OfferPolicy(client)) offered_generation_ = kNotOffered;
       return true;

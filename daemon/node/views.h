@@ -49,6 +49,7 @@ struct JobView {
   std::string job_name;
   std::string run_id;
   uint32_t attempt = 0;
+  std::string launch_id;  // empty: not known
   uint32_t world_size = 0;
   RankState state = RankState::kRunning;
   absl::Time start_time;
@@ -59,7 +60,8 @@ struct JobView {
   uint32_t accumulate = 0;
   uint64_t window_count = 0;
   uint32_t lowest_rank = 0;
-  uint64_t closed_by_all = 0;  // windows below this are closed by every rank seen
+  uint64_t closed_by_all = 0;      // windows below this are closed by every rank seen
+  uint64_t closed_by_running = 0;  // by every running one; UINT64_MAX: none runs
 };
 
 struct JobStatsView {

@@ -72,6 +72,12 @@ absl::Status Reading::ReadShape() {
   const v1::Job& job = stats_.job();
   if (!n_.rank_count) n_.rank_count = std::max(1, job.world_size());
   if (!n_.node_count) n_.node_count = NodesSeenIn(stats_);
+  if (!n_.node_count && *n_.rank_count > 1) {
+    AddNote(
+        "planned as if all ranks were on one node: not every rank's host is known, or hosts have unequal numbers of them; give "
+        "nodes",
+        &notes_);
+  }
   if (!n_.accumulate) {
     n_.accumulate = job.accumulate() > 0 ? job.accumulate() : std::round(Summarise(samples_.micro_steps).median);
   }
@@ -87,8 +93,7 @@ absl::Status Reading::ReadShape() {
     n_.present = Mode{sync, seen_.Kept(*n_.accumulate)};
   }
   if (static_cast<double>(stats_.ranks_size()) < *n_.rank_count) {
-    AddNote(absl::StrCat("measured on ", stats_.ranks_size(), " of ", *n_.rank_count, " ranks, those that this daemon knows"),
-            &notes_);
+    AddNote(absl::StrCat("measured on ", stats_.ranks_size(), " of ", *n_.rank_count, " ranks, those that are known"), &notes_);
   }
   return absl::OkStatus();
 }

@@ -1,7 +1,8 @@
 // The policies of jobs, as the common store has them: proposes new ones, and knows what each job's ranks are to be offered.
 //
-// A policy belongs to one run of a job, and to one attempt of it: names are not unique, and nothing on a page tells a restart
-// from another run of the same name.
+// A policy belongs to one run of a job, which is one attempt of a launch; names are not unique. What a launch has in force is
+// kept for its later attempts, and offered to those until they are given one of their own. Jobs whose pages tell no launch have
+// none.
 //
 // Whatever the store says is only ever offered: a rank takes nothing that is not newer than what it holds, and a job only what
 // all of its ranks hold. So a store that is old, empty or torn in two changes nothing.
@@ -13,8 +14,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -32,6 +35,7 @@ namespace gradgate {
 
 struct Proposal {
   JobKey job;
+  std::string launch_id;  // empty: not known
   v1::Policy policy;
   v1::Policy former;  // what it was made from
   std::string actor;
@@ -48,14 +52,19 @@ class PolicyDesk final : public PolicySource {
   void Refresh();
 
   uint64_t generation() const override { return generation_.load(std::memory_order_acquire); }
-  link::PolicyFrame FrameFor(const JobKey& job) const override;
+  link::PolicyFrame FrameFor(const JobKey& job, const std::string& launch_id) const override;
 
   // The latest; version 0: none.
-  v1::ProposedPolicy Latest(const JobKey& job) const;
+  v1::ProposedPolicy Latest(const JobKey& job, const std::string& launch_id) const;
 
   // Writes to the store and returns what it is then. ABORTED: another version than expected is the present one.
   // FAILED_PRECONDITION: the store gives no version above what ranks hold, as one that was emptied does. Others as Store::Put.
   absl::StatusOr<v1::ProposedPolicy> Propose(const Proposal& proposal, absl::Time deadline);
+
+  // Writes to the store what a job has in force, for later attempts of its launch. OK also where there is nothing to write: it
+  // is kept already, or its content is not known here. Errors as Store::Put; ABORTED: another daemon was first, most likely.
+  // Blocks as Propose.
+  absl::Status Keep(const PolicyInForce& in_force, absl::Time deadline);
 
   StoreHealth Health() const { return store_->Health(); }
 
@@ -65,8 +74,16 @@ class PolicyDesk final : public PolicySource {
     store::v1::StoredPolicy stored;
   };
   using Policies = std::map<JobKey, Held>;
+  using LaunchKey = std::tuple<uint32_t, std::string, std::string>;  // uid, job name, launch id
+  using Launches = std::map<LaunchKey, Held>;
+  using Revisions = std::map<std::string, int64_t>;  // by key
 
   const Held* Find(const JobKey& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What an earlier attempt left; null: nothing, or the job has a policy of its own.
+  const Held* FindInherited(const JobKey& job, const std::string& launch_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  const Held* FindVersion(const JobKey& job, int64_t version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Launches ListKept(Revisions* revisions) const;
+  int64_t RevisionOf(const std::string& key) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Store* const store_;
   const Clock* const clock_;
@@ -75,8 +92,10 @@ class PolicyDesk final : public PolicySource {
 
   mutable Mutex mutex_;
   Policies policies_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, int64_t> revisions_ ABSL_GUARDED_BY(mutex_);  // by key, of all that the store has, sound or not
-  Policies written_ ABSL_GUARDED_BY(mutex_);                          // by this daemon, and not in the store's copy yet
+  Launches kept_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Policies::value_type> replaced_ ABSL_GUARDED_BY(mutex_);  // by newer ones, which ranks may not have taken up
+  Revisions revisions_ ABSL_GUARDED_BY(mutex_);                        // of all that the store has, sound or not
+  Policies written_ ABSL_GUARDED_BY(mutex_);                           // by this daemon, and not in the store's copy yet
 };
 
 }  // namespace gradgate

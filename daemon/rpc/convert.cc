@@ -187,6 +187,7 @@ v1::Job ToMessage(const JobView& job) {
   out.set_run_id(job.run_id);
   out.set_user_id(job.user_id);
   out.set_attempt(Signed32(job.attempt));
+  out.set_launch_id(job.launch_id);
   out.set_world_size(Signed32(job.world_size));
   out.set_state(ToState(job.state));
   Set(job.start_time, out.mutable_start_time());

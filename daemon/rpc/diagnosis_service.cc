@@ -1,11 +1,11 @@
 #include "daemon/rpc/diagnosis_service.h"
 
+#include <memory>
 #include <utility>
 
-#include "daemon/rpc/convert.h"
 #include "daemon/rpc/diagnosis_answer.h"
 #include "daemon/rpc/job_call.h"
-#include "daemon/rpc/plan_answer.h"
+#include "daemon/rpc/plan_asking.h"
 
 namespace gradgate {
 
@@ -30,12 +30,9 @@ grpc::ServerUnaryReactor* DiagnosisService::Diagnose(grpc::CallbackServerContext
 
 grpc::ServerUnaryReactor* DiagnosisService::PlanSync(grpc::CallbackServerContext* context, const v1::PlanSyncRequest* request,
                                                      v1::PlanSyncResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  absl::StatusOr<v1::PlanSyncResponse> answer = AnswerPlanSync(*request, *registry_);
-  const absl::Status status = answer.status();
-  if (status.ok()) *response = *std::move(answer);
-  reactor->Finish(ToGrpc(status));
-  return reactor;
+  return AskingCall<PlanAsking, v1::PlanSyncResponse>::Start(absl::FromChrono(context->deadline()), response, [&](auto done) {
+    return std::make_shared<PlanAsking>(*request, peers_, registry_, &tokens_, std::move(done));
+  });
 }
 
 }  // namespace gradgate

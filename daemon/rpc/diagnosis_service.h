@@ -1,4 +1,4 @@
-// DiagnosisService: answers from the registry; of a whole job, from the evidence of all its nodes. No call waits on a thread.
+// DiagnosisService: answers from the registry; of a whole job, from what all its nodes tell. No call waits on a thread.
 //
 // Thread class: any thread (gRPC's).
 
@@ -6,6 +6,7 @@
 #define GRADGATE_DAEMON_RPC_DIAGNOSIS_SERVICE_H_
 
 #include "daemon/node/registry.h"
+#include "daemon/rpc/page_token.h"
 #include "daemon/rpc/peers.h"
 #include "daemon/store/store.h"
 #include "gradgate/v1/diagnosis.grpc.pb.h"
@@ -16,7 +17,8 @@ namespace gradgate {
 class DiagnosisService final : public v1::DiagnosisService::CallbackService {
  public:
   // None is owned; all outlive this. `peers` and `store` may be null.
-  DiagnosisService(Registry* registry, Peers* peers, const Store* store) : registry_(registry), peers_(peers), store_(store) {}
+  DiagnosisService(Registry* registry, Peers* peers, const Store* store, PageTokens tokens)
+      : registry_(registry), peers_(peers), store_(store), tokens_(tokens) {}
 
   grpc::ServerUnaryReactor* Diagnose(grpc::CallbackServerContext* context, const v1::DiagnoseRequest* request,
                                      v1::DiagnoseResponse* response) override;
@@ -27,6 +29,7 @@ class DiagnosisService final : public v1::DiagnosisService::CallbackService {
   Registry* const registry_;
   Peers* const peers_;
   const Store* const store_;
+  const PageTokens tokens_;
 };
 
 }  // namespace gradgate

@@ -1,7 +1,8 @@
 // A unary call answered from the parts of all nodes: the own part, the others' by Peers, and one merge.
 //
 //   asked --(scope NODE, or nobody else there)--> merge(own part) --> answered
-//     └──> others asked --> whose job is it --(some answered another run of that name)--> those asked again by run id --> merge
+//     └──> others asked --> whose job is it --(some answered another run of that name)--> those asked again by uid and run id
+//     --> merge
 //     --> answered
 //
 // Whose job it is: (uid, name, run id, attempt) tells jobs apart, on all nodes. A selector may mean another run on each node,
@@ -25,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "daemon/node/job_selector.h"
 #include "daemon/node/mutex.h"
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/job_choice.h"
@@ -46,7 +48,7 @@ struct JobQuestion {
   std::function<absl::StatusOr<Response>(Parts<Response>)> merge;
 };
 
-// One question under way: implementation of the functions below.
+// One question under way.
 template <typename Request, typename Response>
 class JobAsking final : public std::enable_shared_from_this<JobAsking<Request, Response>> {
  public:
@@ -122,27 +124,32 @@ class JobAsking final : public std::enable_shared_from_this<JobAsking<Request, R
   void TakeFirstRound() {
     if (!question_.job) return Merge();
     std::vector<JobClaim> claims;
+    std::vector<size_t> unclear;  // there several users claim the run
     for (size_t i = 0; i < answers_.size(); ++i) {
       PeerAnswer<Response>& answer = answers_[i];
       if (answer.answer.ok()) {
         claims.push_back({i, question_.job(*answer.answer)});
-      } else if (absl::IsInvalidArgument(answer.answer.status()) && !IsWholeRunId(Selector())) {
-        return FinishWith(  // there the selector means several jobs
-            absl::InvalidArgumentError(
-                absl::StrCat("node ", answer.node.node_name(), ": ", Presentable(answer.answer.status().message()))));
+      } else if (absl::IsInvalidArgument(answer.answer.status())) {
+        unclear.push_back(i);
       }
+    }
+    if (!unclear.empty() && (claims.empty() || !IsWholeRunId(Selector()))) {
+      const PeerAnswer<Response>& answer = answers_[unclear.front()];  // there the selector means several jobs
+      return FinishWith(absl::InvalidArgumentError(
+          absl::StrCat("node ", answer.node.node_name(), ": ", Presentable(answer.answer.status().message()))));
     }
     if (claims.empty()) return Merge();
     absl::StatusOr<JobChoice> choice = ChooseJob(Selector(), claims);
     if (!choice.ok()) return FinishWith(choice.status());
     for (auto& [node, note] : choice->strays) AddNote(note, answers_[node].node);
     job_ = choice->job;
+    choice->ask_again.insert(choice->ask_again.end(), unclear.begin(), unclear.end());
     AskAgain(choice->ask_again);
   }
 
   void AskAgain(const std::vector<size_t>& nodes) {
     Request request = request_;
-    if constexpr (requires { request.set_job(""); }) request.set_job(job_->run_id());
+    if constexpr (requires { request.set_job(""); }) request.set_job(FormatJobSelector(job_->user_id(), job_->run_id()));
     absl::flat_hash_set<std::string> names;
     for (const size_t node : nodes) {
       answers_[node].answer = absl::NotFoundError("");
@@ -200,32 +207,33 @@ class JobAsking final : public std::enable_shared_from_this<JobAsking<Request, R
   std::shared_ptr<Asking> asking_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A service's call that waits for one. Lives until gRPC is done with it.
-template <typename Request, typename Response>
-class JobCall final : public grpc::ServerUnaryReactor {
+// A service's call that waits for a Question: something with Start(caller_deadline) and Cancel(). Lives until gRPC is done with
+// it.
+template <typename Question, typename Response>
+class AskingCall final : public grpc::ServerUnaryReactor {
  public:
-  static JobCall* Start(absl::Time caller_deadline, const Request& request, Response* response, Peers* peers,
-                        JobQuestion<Request, Response> question) {
-    const std::shared_ptr<JobCall> call(new JobCall());
+  // `make` makes the Question from what it is to call once, with the answer.
+  template <typename Make>
+  static AskingCall* Start(absl::Time caller_deadline, Response* response, Make make) {
+    const std::shared_ptr<AskingCall> call(new AskingCall());
     call->self_ = call;
-    call->asking_ = std::make_shared<JobAsking<Request, Response>>(
-        request, peers, std::move(question), [reactor = call.get(), response](absl::StatusOr<Response> answer) {
-          const grpc::Status status = ToGrpc(answer.status());
-          if (answer.ok()) *response = *std::move(answer);
-          reactor->Finish(status);
-        });
-    const auto asking = call->asking_;  // gRPC may be done with the call before Start returns
-    asking->Start(caller_deadline);
+    call->question_ = make([reactor = call.get(), response](absl::StatusOr<Response> answer) {
+      const grpc::Status status = ToGrpc(answer.status());
+      if (answer.ok()) *response = *std::move(answer);
+      reactor->Finish(status);
+    });
+    const auto question = call->question_;  // gRPC may be done with the call before Start returns
+    question->Start(caller_deadline);
     return call.get();
   }
 
  private:
-  JobCall() = default;
+  AskingCall() = default;
   void OnDone() override { const auto last = std::move(self_); }
-  void OnCancel() override { asking_->Cancel(); }
+  void OnCancel() override { question_->Cancel(); }
 
-  std::shared_ptr<JobAsking<Request, Response>> asking_;
-  std::shared_ptr<JobCall> self_;
+  std::shared_ptr<Question> question_;
+  std::shared_ptr<AskingCall> self_;
 };
 
 // The reactor for a service's method. Errors: those of `own` and `merge`; NOT_FOUND only if no node that answered has the job.
@@ -234,8 +242,10 @@ class JobCall final : public grpc::ServerUnaryReactor {
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* AnswerForJob(grpc::CallbackServerContext* context, const Request& request, Response* response,
                                        Peers* peers, JobQuestion<Request, Response> question) {
-  return JobCall<Request, Response>::Start(absl::FromChrono(context->deadline()), request, response, peers,
-                                           std::move(question));
+  using Question = JobAsking<Request, Response>;
+  return AskingCall<Question, Response>::Start(absl::FromChrono(context->deadline()), response, [&](auto done) {
+    return std::make_shared<Question>(request, peers, std::move(question), std::move(done));
+  });
 }
 
 // The same for a thread that may wait: until `deadline`, and Peers::kMaxWait.

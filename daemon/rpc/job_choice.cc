@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/node/job_selector.h"
 
 namespace gradgate {
 namespace {
@@ -18,17 +19,6 @@ Start StartOf(const v1::Job& job) { return {job.start_time().seconds(), job.star
 
 int64_t RankCount(const v1::Job& job) {
   return int64_t{job.running_rank_count()} + job.finished_rank_count() + job.lost_rank_count() + job.failed_rank_count();
-}
-
-absl::Status SeveralUsers(absl::string_view selector, const std::vector<const JobClaim*>& claims) {
-  constexpr size_t kShown = 8;
-  std::set<std::string> runs;
-  for (const JobClaim* claim : claims) {
-    runs.insert(absl::StrCat("run ", claim->job.run_id().substr(0, 12), " of uid ", claim->job.user_id()));
-  }
-  while (runs.size() > kShown) runs.erase(std::prev(runs.end()));
-  return absl::InvalidArgumentError(
-      absl::StrCat("jobs of several users are called \"", selector, "\": ", absl::StrJoin(runs, ", "), "; give a run id"));
 }
 
 // Of users who claim one run: the one here first, else who has most ranks of it, else the lowest uid.
@@ -47,24 +37,26 @@ bool SameJob(const v1::Job& a, const v1::Job& b) {
   return a.user_id() == b.user_id() && a.job_name() == b.job_name() && a.run_id() == b.run_id() && a.attempt() == b.attempt();
 }
 
-absl::StatusOr<JobChoice> ChooseJob(absl::string_view selector, const std::vector<JobClaim>& claims) {
-  std::vector<const JobClaim*> pool;
+absl::StatusOr<JobChoice> ChooseJob(absl::string_view text, const std::vector<JobClaim>& claims) {
+  const JobSelector selector = ParseJobSelector(text);
+  std::vector<const JobClaim*> pool, others;
   for (const JobClaim& claim : claims) {
-    if (claim.job.job_name() == selector) pool.push_back(&claim);
+    if (selector.IsOf(claim.job.user_id())) (claim.job.job_name() == selector.job ? pool : others).push_back(&claim);
   }
   const bool named = !pool.empty();
-  if (!named) {
-    for (const JobClaim& claim : claims) pool.push_back(&claim);
-  }
+  if (!named) pool = std::move(others);
+  if (pool.empty()) return absl::NotFoundError(absl::StrCat("no job \"", text, "\""));
   std::set<int64_t> users;
   std::set<std::string> runs;
+  std::set<std::pair<int64_t, std::string>> users_runs;
   for (const JobClaim* claim : pool) {
     users.insert(claim->job.user_id());
     runs.insert(claim->job.run_id());
+    users_runs.emplace(claim->job.user_id(), claim->job.run_id());
   }
-  if (named && users.size() > 1) return SeveralUsers(selector, pool);
+  if (named && users.size() > 1) return SeveralUsers("are called", selector.job, users_runs);
   if (!named && runs.size() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat("several runs begin with \"", selector, "\"; give more digits"));
+    return absl::InvalidArgumentError(absl::StrCat("several runs begin with \"", selector.job, "\"; give more digits"));
   }
   const int64_t user = ChooseUser(pool);
 
@@ -111,7 +103,8 @@ absl::Status NoSuchJob(absl::string_view selector, const std::vector<v1::NodeAns
   return absl::NotFoundError(absl::StrCat(text, "; ListJobs tells those that are"));
 }
 
-bool IsWholeRunId(absl::string_view selector) {
+bool IsWholeRunId(absl::string_view text) {
+  const std::string selector = ParseJobSelector(text).job;
   return selector.size() == 32 &&
          std::all_of(selector.begin(), selector.end(), [](unsigned char c) { return absl::ascii_isxdigit(c); });
 }

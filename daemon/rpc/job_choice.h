@@ -34,8 +34,9 @@ struct JobChoice {
       strays;  // nodes with ranks of another user's job of the same run id, and what to say
 };
 
-// Chooses among at least one claim. INVALID_ARGUMENT: the selector means several jobs; the message lists them.
-absl::StatusOr<JobChoice> ChooseJob(absl::string_view selector, const std::vector<JobClaim>& claims);
+// Chooses among at least one claim. INVALID_ARGUMENT: the selector means several jobs; the message lists them. NOT_FOUND: none
+// of the claims is of the user that the selector names.
+absl::StatusOr<JobChoice> ChooseJob(absl::string_view text, const std::vector<JobClaim>& claims);
 
 // What to say of a node that was asked for `chosen` and answered `other`; empty: nothing.
 std::string StrayNote(const v1::Job& chosen, const v1::Job& other);
@@ -43,8 +44,8 @@ std::string StrayNote(const v1::Job& chosen, const v1::Job& other);
 // No node that answered has the job.
 absl::Status NoSuchJob(absl::string_view selector, const std::vector<v1::NodeAnswer>& nodes);
 
-// Whether it can mean one run alone: all digits of a run id.
-bool IsWholeRunId(absl::string_view selector);
+// Whether it can mean one run alone: all digits of a run id, of anybody or of one user.
+bool IsWholeRunId(absl::string_view text);
 
 }  // namespace gradgate
 

@@ -84,10 +84,10 @@ std::map<int32_t, Claimed> ChooseRanks(Parts<v1::GetJobStatsResponse>& parts) {
 }  // namespace
 
 absl::Status CheckJob(const v1::Job& job) {
-  if (job.run_id().empty() || job.job_name().size() > 255 || job.run_id().size() > 64) {
+  if (job.run_id().empty() || job.job_name().size() > 255 || job.run_id().size() > 64 || job.launch_id().size() > 64) {
     return absl::DataLossError("a job without run id, or with names that are too long");
   }
-  if (!IsPrintableUtf8(job.job_name()) || !IsPrintableUtf8(job.run_id()))
+  if (!IsPrintableUtf8(job.job_name()) || !IsPrintableUtf8(job.run_id()) || !IsPrintableUtf8(job.launch_id()))
     return absl::DataLossError("text that cannot be shown");
   for (const int32_t count : {job.running_rank_count(), job.finished_rank_count(), job.lost_rank_count(),
                               job.failed_rank_count(), job.world_size(), job.lowest_rank()}) {

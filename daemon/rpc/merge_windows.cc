@@ -158,9 +158,15 @@ absl::StatusOr<v1::ListWindowsResponse> MergeWindows(Parts<v1::ListWindowsRespon
   v1::ListWindowsResponse merged;
   std::vector<const v1::Job*> jobs;
   merged.set_closed_below_index(INT64_MAX);
+  merged.set_closed_by_running_index(INT64_MAX);
   for (const auto& part : parts.parts) {
-    jobs.push_back(&part.answer.job());
-    merged.set_closed_below_index(std::min(merged.closed_below_index(), part.answer.closed_below_index()));
+    const v1::ListWindowsResponse& answer = part.answer;
+    jobs.push_back(&answer.job());
+    merged.set_closed_below_index(std::min(merged.closed_below_index(), answer.closed_below_index()));
+    // Daemons of an older version tell the former alone, which is less.
+    const int64_t running =
+        answer.has_closed_by_running_index() ? answer.closed_by_running_index() : answer.closed_below_index();
+    merged.set_closed_by_running_index(std::min(merged.closed_by_running_index(), running));
   }
   *merged.mutable_job() = MergeJob(jobs);
   const uint64_t list = ListOf(merged.job(), request.newest_first());

@@ -61,7 +61,7 @@ absl::StatusOr<v1::GetPolicyResponse> PolicyReader::Own(const v1::GetPolicyReque
   v1::GetPolicyResponse response;
   v1::PolicyStatus& status = *response.mutable_status();
   *status.mutable_job() = ToMessage(stats->job);
-  *status.mutable_proposed() = desk_->Latest(KeyOf(status.job()));
+  *status.mutable_proposed() = desk_->Latest(KeyOf(status.job()), status.job().launch_id());
   for (const RankView& rank : stats->ranks) *status.add_ranks() = ToRankPolicy(rank, node_name_);
   status.set_store(Describe(desk_->Health()));
   Judge(&status);

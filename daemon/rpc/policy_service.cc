@@ -27,6 +27,7 @@ namespace {
 constexpr size_t kMaxActorBytes = 128;
 constexpr size_t kMaxCallerBytes = 80;
 constexpr absl::Duration kMaxWait = absl::Seconds(3);  // for the store, or for other nodes
+constexpr double kCallersShare = 0.9;                  // of its time is used: it is to hear what took so long
 constexpr int kTries = 5;
 constexpr absl::Duration kPause = absl::Milliseconds(50);
 
@@ -101,6 +102,7 @@ absl::StatusOr<Proposal> CheckProposal(const v1::SetPolicyRequest& request, cons
   if (absl::Status status = CheckKnown(request, present); !status.ok()) return status;
   Proposal proposal;
   proposal.job = KeyOf(present.job());
+  proposal.launch_id = present.job().launch_id();
   proposal.policy = *std::move(merged);
   // What ranks have in force, so that a field which nobody carries out is not handed on.
   proposal.former = present.state() == v1::POLICY_STATE_ADOPTED ? base : present.proposed().former_policy();
@@ -241,7 +243,8 @@ grpc::ServerUnaryReactor* PolicyService::SetPolicy(grpc::CallbackServerContext* 
                                                    v1::SetPolicyResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const std::string caller = CallerName(*context);
-  const absl::Time deadline = std::min(absl::FromChrono(context->deadline()), absl::Now() + 2 * kMaxWait);
+  const absl::Time now = absl::Now();
+  const absl::Time deadline = now + std::min(kCallersShare * (absl::FromChrono(context->deadline()) - now), 2 * kMaxWait);
   const auto set_once = [this, request, response, caller, deadline]() -> absl::Status {
     if (absl::Now() >= deadline) return absl::DeadlineExceededError("others' proposals took too long; nothing was proposed");
     v1::GetPolicyRequest get;

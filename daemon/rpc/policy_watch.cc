@@ -2,20 +2,18 @@
 
 #include <utility>
 
+#include "daemon/node/job_selector.h"
 #include "daemon/rpc/convert.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace gradgate {
-namespace {
-
-// But for what every window changes.
-bool Alike(v1::PolicyStatus a, v1::PolicyStatus b) {
-  a.mutable_job()->clear_window_count();
-  b.mutable_job()->clear_window_count();
+bool TellTheSame(v1::PolicyStatus a, v1::PolicyStatus b) {
+  for (v1::PolicyStatus* status : {&a, &b}) {
+    status->mutable_job()->clear_window_count();
+    for (v1::NodeAnswer& node : *status->mutable_nodes()) node.clear_answer_duration();
+  }
   return google::protobuf::util::MessageDifferencer::Equals(a, b);
 }
-
-}  // namespace
 
 void PolicyWatch::Show(const absl::StatusOr<v1::GetPolicyResponse>& seen) {
   if (!seen.ok()) return End(ToGrpc(seen.status()));
@@ -24,9 +22,9 @@ void PolicyWatch::Show(const absl::StatusOr<v1::GetPolicyResponse>& seen) {
     MutexLock lock(&mutex_);
     if (writing_ || ending_) return;
     ending_ = status.job().state() != v1::STATE_RUNNING;
-    writing_ = !response_.has_status() || !Alike(response_.status(), status);
+    writing_ = !response_.has_status() || !TellTheSame(response_.status(), status);
     if (writing_) *response_.mutable_status() = status;
-    job_ = status.job().run_id();
+    job_ = FormatJobSelector(status.job().user_id(), status.job().run_id());
   }
   Act();
 }

@@ -17,6 +17,9 @@
 
 namespace gradgate {
 
+// They tell a person the same: they differ at most in what every window or every answer changes.
+bool TellTheSame(v1::PolicyStatus a, v1::PolicyStatus b);
+
 class PolicyWatch final : public grpc::ServerWriteReactor<v1::WatchPolicyResponse>,
                           public std::enable_shared_from_this<PolicyWatch> {
  public:

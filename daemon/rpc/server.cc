@@ -20,7 +20,7 @@
 #include "daemon/rpc/peers.h"
 #include "daemon/rpc/policy_service.h"
 #include "daemon/rpc/stats_service.h"
-#include "daemon/rpc/window_watch.h"
+#include "daemon/rpc/watch_hub.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -47,10 +47,10 @@ class GrpcRpcServer final : public RpcServer {
  public:
   GrpcRpcServer(const RpcOptions& options, Registry* registry, PolicyDesk* desk)
       : socket_path_(options.socket_path),
-        hub_(registry, options.max_watchers),
+        hub_(options.max_watchers),
         peers_(Peers::Create(options.store, ToPeers(options))),
         service_(registry, &hub_, peers_.get(), options.store, PageTokens(RandomKey()), {options.version, absl::Now()}),
-        diagnosis_(registry, peers_.get(), options.store) {
+        diagnosis_(registry, peers_.get(), options.store, PageTokens(RandomKey())) {
     if (desk == nullptr) return;
     policy_reader_.emplace(registry, desk, peers_.get(), options.node_name);
     policy_service_.emplace(&*policy_reader_, desk, options.max_watchers);

@@ -1,10 +1,12 @@
-// SyncStatsService: answers from the registry, and for all nodes by asking the other daemons. Every call returns at once;
-// streams are driven by the WatchHub, and are of this node alone.
+// SyncStatsService: answers from the registry, and for all nodes by asking the other daemons. Every call returns at once.
 //
 // Thread class: any thread (gRPC's).
 
 #ifndef GRADGATE_DAEMON_RPC_STATS_SERVICE_H_
 #define GRADGATE_DAEMON_RPC_STATS_SERVICE_H_
+
+#include <memory>
+#include <string>
 
 #include "daemon/node/registry.h"
 #include "daemon/rpc/page_token.h"
@@ -20,13 +22,6 @@ struct NodeFacts {
   std::string version;
   absl::Time start_time = absl::UnixEpoch();
 };
-
-// This node's answers, without gRPC's machinery and without `nodes`.
-absl::StatusOr<v1::ListJobsResponse> AnswerListJobs(const v1::ListJobsRequest& request, const PageTokens& tokens,
-                                                    Registry& registry);
-absl::StatusOr<v1::GetJobStatsResponse> AnswerGetJobStats(const v1::GetJobStatsRequest& request, Registry& registry);
-absl::StatusOr<v1::ListWindowsResponse> AnswerListWindows(const v1::ListWindowsRequest& request, const PageTokens& tokens,
-                                                          Registry& registry);
 
 class StatsService final : public v1::SyncStatsService::CallbackService {
  public:
@@ -46,6 +41,10 @@ class StatsService final : public v1::SyncStatsService::CallbackService {
                                       v1::ListNodesResponse* response) override;
 
  private:
+  template <typename Watch>
+  grpc::ServerWriteReactor<v1::WatchWindowsResponse>* Watched(std::shared_ptr<Watch> watch);
+  void TellOfMissingRanks(const std::string& job, WindowWatch::Nodes* nodes);
+
   Registry* const registry_;
   WatchHub* const hub_;
   Peers* const peers_;

@@ -1,9 +1,7 @@
 #include "daemon/rpc/window_watch.h"
 
 #include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "daemon/rpc/convert.h"
 
 namespace gradgate {
@@ -19,6 +17,7 @@ WindowWatch::Action WindowWatch::Choose() {
       response_.Clear();
       if (step->window) *response_.mutable_window() = ToMessage(*step->window);
       if (step->ended_job) *response_.mutable_ended_job() = ToMessage(*step->ended_job);
+      response_.mutable_nodes()->Swap(&nodes_);  // of the first message alone
       response_.set_skipped_count(static_cast<int64_t>(step->skipped_count));
       ending_ = step->ended_job.has_value();
       writing_ = true;
@@ -76,38 +75,5 @@ void WindowWatch::OnCancel() {
 }
 
 void WindowWatch::OnDone() { hub_->Remove(shared_from_this()); }
-
-absl::StatusOr<std::shared_ptr<WindowWatch>> WatchHub::Add(WatchPosition position) {
-  MutexLock lock(&mutex_);
-  if (shut_down_) return absl::UnavailableError("the daemon is shutting down");
-  if (watches_.size() >= max_watchers_) {
-    return absl::ResourceExhaustedError(absl::StrCat("too many watchers: ", watches_.size(), "; raise --max_watchers"));
-  }
-  auto watch = std::make_shared<WindowWatch>(this, registry_, position);
-  watches_.insert(watch);
-  return watch;
-}
-
-void WatchHub::WakeAll() {
-  for (const auto& watch : Copy()) watch->Wake();
-}
-
-void WatchHub::ShutDown() {
-  {
-    MutexLock lock(&mutex_);
-    shut_down_ = true;
-  }
-  for (const auto& watch : Copy()) watch->ShutDown();
-}
-
-void WatchHub::Remove(const std::shared_ptr<WindowWatch>& watch) {
-  MutexLock lock(&mutex_);
-  watches_.erase(watch);
-}
-
-std::vector<std::shared_ptr<WindowWatch>> WatchHub::Copy() {
-  MutexLock lock(&mutex_);
-  return {watches_.begin(), watches_.end()};
-}
 
 }  // namespace gradgate

@@ -76,6 +76,7 @@ class FileStore final : public MemoryStore {
  public:
   FileStore(StoreImage image, std::string path, FileLock lock, std::string warning)
       : MemoryStore(std::move(image)), path_(std::move(path)), lock_(std::move(lock)), warning_(std::move(warning)) {}
+  ~FileStore() override { StopTelling(); }
 
   StoreHealth Health() const override {
     StoreHealth health = MemoryStore::Health();

@@ -39,6 +39,10 @@ class MemoryStore : public Store {
   StoreHealth Health() const override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnChange(Changed changed) override { notifier_.Start(std::move(changed)); }
 
+ protected:
+  // For destructors of what derives from this: whoever is being told may be calling it.
+  void StopTelling() { notifier_.Stop(); }
+
  private:
   // Makes `next` last, before anybody sees it. One at a time. Errors as Put's; then nothing has changed.
   virtual absl::Status Save(const StoreImage& /*next*/) { return absl::OkStatus(); }

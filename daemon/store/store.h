@@ -7,6 +7,7 @@
 //   keys            value                        written by
 //   ----            -----                        ----------
 //   policies/…      StoredPolicy                 Put, on a person's demand
+//   launches/…      LaunchPolicy                 Put, when a job of a known launch has another policy in force
 //   nodes/NAME      StoredNode                   Announce; gone some seconds after its daemon
 //
 // Revisions grow over all keys of a store, are never reused, and start at 1. Values that a daemon announces to itself, in a
@@ -34,6 +35,7 @@
 namespace gradgate {
 
 inline constexpr char kPoliciesPrefix[] = "policies/";
+inline constexpr char kLaunchesPrefix[] = "launches/";
 inline constexpr char kNodesPrefix[] = "nodes/";
 
 struct StoredValue {

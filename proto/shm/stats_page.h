@@ -45,7 +45,7 @@ namespace gradgate::page {
 
 inline constexpr uint64_t kMagic = 0x3147504554414747;  // "GGATEPG1", little-endian
 inline constexpr uint16_t kMajor = 1;
-inline constexpr uint16_t kMinor = 1;
+inline constexpr uint16_t kMinor = 2;
 inline constexpr uint32_t kWindowSlots = 256;
 inline constexpr uint32_t kEventSlots = 4096;
 inline constexpr uint32_t kReadRetries = 16;
@@ -100,7 +100,8 @@ struct PageIdentity {
   uint8_t enforcement;    // Enforcement
   uint8_t reserved0[2];   // zero
   uint64_t config_hash;   // equal on all ranks
-  uint8_t reserved[152];  // zero
+  uint8_t launch_id[16];  // rank 0's; the same for all attempts of one launch, of no other; zero: not known. Since 1.2
+  uint8_t reserved[136];  // zero
 };
 static_assert(sizeof(PageIdentity) == 448);
 

@@ -359,6 +359,11 @@ uint32_t gg_ledger_issued(const gg_ledger* ledger, gg_group group) {
   return ledger->ledger->counts().gradient_collectives(static_cast<gradgate::GroupRole>(group));
 }
 
+uint32_t gg_ledger_trainer_issued(const gg_ledger* ledger, gg_group group) {
+  if (!ledger || group >= gradgate::kGroupRoleCount) return 0;
+  return ledger->ledger->counts().trainer_collectives(static_cast<gradgate::GroupRole>(group));
+}
+
 gg_status_t gg_ledger_role_stats_get(gg_ledger* ledger, gg_group group, gg_role_stats* out, gg_error* error) {
   return Guarded(error, [&]() -> Status {
     if (!ledger) return IsNull("ledger");

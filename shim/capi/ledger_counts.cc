@@ -33,6 +33,8 @@ int64_t LedgerCounts::Issued(GroupRole role, CollectiveOp op, TrafficClass traff
     if (intended) intended_collectives_.fetch_add(1, kRelaxed);
     gradient_bytes_.fetch_add(bytes, kRelaxed);
     last_issue_ns_.store(now_ns, kRelaxed);
+  } else if (traffic == TrafficClass::kOther) {
+    phase_others_[static_cast<uint32_t>(role)].fetch_add(1, kRelaxed);
   }
   recorder_->CollectiveIssued(role, op, traffic, bytes, tensors, intended, static_cast<uint32_t>(phase >> 32), now_ns);
   return now_ns;
@@ -53,6 +55,7 @@ void LedgerCounts::BeginPhase(Phase phase, uint32_t wanted, uint32_t micro_step)
   reduced_.store(0, kRelaxed);
   if (phase == Phase::kOutside) return;  // what the owner asks after a micro-step is of that
   for (Count& count : phase_collectives_) count.store(0, kRelaxed);
+  for (Count& count : phase_others_) count.store(0, kRelaxed);
 }
 
 LedgerCounts::Window LedgerCounts::TakeWindow(int64_t now_ns) {

@@ -5,8 +5,9 @@
 // gradient collective of a role in a phase begins one reduction of that role. Which of them the policy wants is a property of
 // the phase, set before the framework can issue anything.
 //
-// Thread class: Issued, Done, gradient_collectives: any, wait-free; each number is exact, and belongs to the phase in which the
-// framework issues, since the loop ends a phase only when its backward has returned. The rest: loop's thread.
+// Thread class: Issued, Done, gradient_collectives, trainer_collectives: any, wait-free; each number is exact, and belongs to
+// the phase in which the framework issues, since the loop ends a phase only when its backward has returned. The rest: loop's
+// thread.
 
 #ifndef GRADGATE_SHIM_CAPI_LEDGER_COUNTS_H_
 #define GRADGATE_SHIM_CAPI_LEDGER_COUNTS_H_
@@ -36,6 +37,12 @@ class LedgerCounts {
   // Since the last micro-step or late reduction began.
   uint32_t gradient_collectives(GroupRole role) const {
     return phase_collectives_[static_cast<uint32_t>(role)].load(std::memory_order_relaxed);
+  }
+
+  // As gradient_collectives; with the trainer's other ones.
+  uint32_t trainer_collectives(GroupRole role) const {
+    const auto index = static_cast<uint32_t>(role);
+    return phase_collectives_[index].load(std::memory_order_relaxed) + phase_others_[index].load(std::memory_order_relaxed);
   }
 
   // `wanted`: bits of the roles that the policy wants reduced; `micro_step`: for events.
@@ -68,7 +75,8 @@ class LedgerCounts {
   // Wanted roles (bits 0–3), Phase (4–5), micro-step (32–63): one word, so that a collective sees one phase.
   std::atomic<uint64_t> phase_{0};
   Count reduced_{0};
-  std::array<Count, kGroupRoleCount> phase_collectives_{};
+  std::array<Count, kGroupRoleCount> phase_collectives_{};  // of gradients
+  std::array<Count, kGroupRoleCount> phase_others_{};
   std::array<Count, kGroupRoleCount> issued_{};
   std::array<Count, kGroupRoleCount> late_{};
   Count intended_collectives_{0};

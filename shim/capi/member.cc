@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 
+#include "shim/capi/launch_id.h"
 #include "shim/reduce/clock.h"
-#include "shim/reduce/handshake.h"
 
 namespace gradgate {
 namespace {
@@ -38,6 +39,15 @@ SyncPolicy ToPolicy(const link::PolicyFrame& frame) {
           .enforcement = static_cast<Enforcement>(byte(younger ? ~0u : frame.enforcement))};
 }
 
+// The name that ranks have by their programs, which need not be one: rank 0's, which has told it before its handshake.
+std::string CommonName(const MemberOptions& o) {
+  std::string name;
+  const Status read = o.store->Get(o.store_prefix + "name", o.handshake_deadline_ns, &name);
+  const bool good =
+      read.ok() && !name.empty() && name.size() <= kMaxJobNameBytes && std::all_of(name.begin(), name.end(), InJobName);
+  return good ? name : o.job_name;
+}
+
 }  // namespace
 
 int64_t NamingBudget(int64_t deadline_ns) { return std::min(2000 * kMs, deadline_ns / 4); }
@@ -46,7 +56,7 @@ Facts CommonFacts(const MemberOptions& o) {
   return {{"gradgate", GRADGATE_VERSION},
           {"protocol", kProtocol},
           {"world_size", std::to_string(o.world_size)},
-          {"job", o.job_name},
+          {"job", o.named_by_program ? "" : o.job_name},
           {"GRADGATE", std::string(Name(o.enforcement))},
           {"mode", std::string(Name(o.mode))},
           {"accumulate", std::to_string(o.accumulate)},
@@ -55,32 +65,38 @@ Facts CommonFacts(const MemberOptions& o) {
 }
 
 Status Member::Join(const MemberOptions& options, const Facts& facts, SyncMode in_force, std::unique_ptr<Member>* out) {
-  std::array<uint8_t, 16> run_id{};
-  if (getrandom(run_id.data(), run_id.size(), 0) != static_cast<ssize_t>(run_id.size()))
+  static std::atomic<uint32_t> joined{0};
+  AgreedIds ids{.run_id = {}, .launch_id = MakeLaunchId(ReadLaunchSigns(), joined.fetch_add(1))};
+  if (getrandom(ids.run_id.data(), ids.run_id.size(), 0) != static_cast<ssize_t>(ids.run_id.size()))
     return Internal("getrandom gave no run id");
+  const bool several = options.named_by_program && options.world_size > 1;
+  if (several && options.rank == 0)
+    (void)options.store->Set(options.store_prefix + "name", options.job_name, options.handshake_deadline_ns);
   const Status agreed = Handshake({.store = options.store,
                                    .prefix = options.store_prefix,
                                    .rank = options.rank,
                                    .world_size = options.world_size,
                                    .facts = facts,
-                                   .run_id = run_id,
+                                   .run_id = ids.run_id,
+                                   .launch_id = ids.launch_id,
                                    .timeout_ns = options.handshake_deadline_ns},
-                                  &run_id);
+                                  &ids);
   if (!agreed.ok()) return agreed;
   std::unique_ptr<Member> member(new Member(options));
-  uint8_t bytes[16];
-  std::copy(run_id.begin(), run_id.end(), bytes);
-  member->Publish(options, facts, in_force, bytes);
+  MemberOptions named = options;
+  if (several && options.rank != 0) named.job_name = CommonName(options);
+  member->Publish(named, facts, in_force, ids);
   if (options.world_size > 1)
     member->board_ = std::make_unique<ArrivalBoard>(options.store, options.store_prefix, options.rank, options.world_size);
   *out = std::move(member);
   return OkStatus();
 }
 
-void Member::Publish(const MemberOptions& o, const Facts& facts, SyncMode in_force, const uint8_t (&run_id)[16]) {
+void Member::Publish(const MemberOptions& o, const Facts& facts, SyncMode in_force, const AgreedIds& ids) {
   RecorderIdentity identity;
   identity.job_name = o.job_name;
-  std::copy(std::begin(run_id), std::end(run_id), identity.run_id);
+  std::copy(ids.run_id.begin(), ids.run_id.end(), identity.run_id);
+  std::copy(ids.launch_id.begin(), ids.launch_id.end(), identity.launch_id);
   identity.attempt = o.attempt;
   identity.rank = o.rank;
   identity.world_size = o.world_size;

@@ -19,10 +19,15 @@
 #include "shim/link/fork_guard.h"
 #include "shim/link/link.h"
 #include "shim/reduce/arrival_board.h"
+#include "shim/reduce/handshake.h"
 #include "shim/reduce/store.h"
 #include "shim/stats/recorder.h"
 
 namespace gradgate {
+
+// What names of jobs are made of: at most kMaxJobNameBytes of printable ASCII, spaces included, without '/' and '='.
+inline constexpr size_t kMaxJobNameBytes = 127;
+constexpr bool InJobName(char c) { return c >= 0x20 && c <= 0x7e && c != '/' && c != '='; }
 
 // Checked and resolved: see gg_session_options.
 struct MemberOptions {
@@ -36,6 +41,7 @@ struct MemberOptions {
   uint32_t local_rank = 0;
   uint32_t attempt = 0;
   std::string job_name;
+  bool named_by_program = false;  // then all take rank 0's
   std::string store_prefix;
   Store* store = nullptr;                // borrowed; required when world_size > 1
   std::vector<std::string> daemon_dirs;  // empty: no link
@@ -106,7 +112,7 @@ class Member {
  private:
   explicit Member(const MemberOptions& options)
       : alone_(options.world_size == 1), given_(options.enforcement), log_(options.log), log_user_(options.log_user) {}
-  void Publish(const MemberOptions& options, const Facts& facts, SyncMode in_force, const uint8_t (&run_id)[16]);
+  void Publish(const MemberOptions& options, const Facts& facts, SyncMode in_force, const AgreedIds& ids);
   void PublishPolicy();
 
   const bool alone_;

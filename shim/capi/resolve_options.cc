@@ -1,11 +1,14 @@
 #include "shim/capi/resolve_options.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "shim/capi/handles.h"
 
@@ -55,19 +58,60 @@ Status OutOfRange(const char* name, uint64_t value, const char* remedy) {
   return InvalidArgument(std::string(name) + " is " + std::to_string(value) + "; " + remedy);
 }
 
+std::string FileStem(std::string_view path) {
+  path = path.substr(path.rfind('/') + 1);
+  return std::string(path.substr(0, path.ends_with(".py") ? path.size() - 3 : path.size()));
+}
+
+// The program, or the script or module that a Python runs; empty if there is none.
+std::string ProgramName() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; words.size() < 64 && std::getline(file, word, '\0');) words.push_back(word);
+  if (words.empty()) return "";
+  const std::string program = FileStem(words[0]);
+  if (!program.starts_with("python") && !program.starts_with("pypy")) return program;
+  for (size_t i = 1; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "-m") return i + 1 < words.size() ? words[i + 1] : "";
+    if (word == "-c" || word == "-") return "";
+    if (word == "-W" || word == "-X") {
+      ++i;
+    } else if (!word.starts_with('-')) {
+      return FileStem(word);
+    }
+  }
+  return "";
+}
+
+// Where nobody gave it an id: "none", or a UUID with --standalone.
+bool MadeByTorchrun(std::string_view id) {
+  if (id == "none") return true;
+  if (id.size() != 36) return false;
+  for (size_t i = 0; i < id.size(); ++i) {
+    const bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+    if (dash ? id[i] != '-' : std::isxdigit(static_cast<unsigned char>(id[i])) == 0) return false;
+  }
+  return true;
+}
+
 // A name that the program gives must be good; one that a launcher left in the environment is made good.
-Status ReadJobName(const char* given, std::string* out) {
-  constexpr size_t kMaxBytes = 127;
-  const auto bad = [](char c) { return c == '/' || c == '=' || c < 0x20 || c > 0x7e; };
+Status ReadJobName(const char* given, std::string* out, bool* by_program) {
   if (given && *given) {
     *out = given;
-    if (out->size() <= kMaxBytes && std::none_of(out->begin(), out->end(), bad)) return OkStatus();
+    if (out->size() <= kMaxJobNameBytes && std::all_of(out->begin(), out->end(), InJobName)) return OkStatus();
     return InvalidArgument("job name \"" + *out +
                            "\" is not usable; give at most 127 bytes of printable ASCII without '/' or '='");
   }
-  const char* found = FirstSet({"GRADGATE_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME"});
-  *out = std::string(found ? found : "job").substr(0, kMaxBytes);
-  std::replace_if(out->begin(), out->end(), bad, '_');
+  const char* found = FirstSet({"GRADGATE_JOB"});
+  const char* const torchruns = FirstSet({"TORCHELASTIC_RUN_ID"});
+  if (!found && torchruns && !MadeByTorchrun(torchruns)) found = torchruns;
+  if (!found) found = FirstSet({"SLURM_JOB_NAME"});
+  *by_program = !found;
+  *out = (found ? found : ProgramName()).substr(0, kMaxJobNameBytes);
+  if (out->empty()) *out = "job";
+  std::replace_if(
+      out->begin(), out->end(), [](char c) { return !InJobName(c); }, '_');
   return OkStatus();
 }
 
@@ -141,7 +185,7 @@ Status ReadCommon(const Options& in, MemberOptions* out) {
   out->handshake_deadline_ns = DeadlineOrDefault(in.handshake_deadline_ns, 60 * kSecond);
   out->log_user = in.log_user;
   out->log = in.log ? in.log : LogToStderr;
-  const Status named = ReadJobName(in.job_name, &out->job_name);
+  const Status named = ReadJobName(in.job_name, &out->job_name, &out->named_by_program);
   if (!named.ok()) return named;
   if (!in.daemon_dir) {
     out->daemon_dirs = Link::DefaultDirectories();

@@ -11,8 +11,9 @@
 
 namespace gradgate {
 
-// Environment read: GRADGATE, GRADGATE_JOB, GRADGATE_DIR, GRADGATE_ATTEMPT, and the launchers' TORCHELASTIC_RUN_ID,
-// TORCHELASTIC_RESTART_COUNT, SLURM_JOB_NAME, SLURM_RESTART_COUNT, LOCAL_RANK, SLURM_LOCALID, OMPI_COMM_WORLD_LOCAL_RANK.
+// Read: /proc/self/cmdline for the program's name, and the environment: GRADGATE, GRADGATE_JOB, GRADGATE_DIR, GRADGATE_ATTEMPT,
+// and the launchers' TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT, SLURM_JOB_NAME, SLURM_RESTART_COUNT, LOCAL_RANK,
+// SLURM_LOCALID, OMPI_COMM_WORLD_LOCAL_RANK. What launch_id.h reads is read there.
 Status ResolveOptions(const gg_session_options& in, SessionOptions* out);
 Status ResolveOptions(const gg_ledger_options& in, LedgerOptions* out);
 

@@ -72,7 +72,7 @@ class Session {
  public:
   explicit Session(const HandshakeOptions& options) : o_(options), end_ns_(MonotonicNs() + options.timeout_ns) {}
 
-  Status Run(std::array<uint8_t, 16>* run_id) {
+  Status Run(AgreedIds* ids) {
     std::string earlier;
     if (o_.store->Get(Hello(o_.rank), kMs, &earlier).ok()) {
       return FailedPrecondition("the rendezvous already holds rank " + std::to_string(o_.rank) +
@@ -80,12 +80,12 @@ class Session {
     }
     const Status said = o_.store->Set(Hello(o_.rank), Encode(o_.facts), Left());
     if (!said.ok()) return said;
-    if (o_.rank != 0) return AwaitVerdict(run_id);
+    if (o_.rank != 0) return AwaitVerdict(ids);
     const Status verdict = CompareAll();
-    const std::string text =
-        verdict.ok() ? "ok " + Hex(o_.run_id) : std::to_string(static_cast<int32_t>(verdict.code())) + " " + verdict.message();
+    const std::string text = verdict.ok() ? "ok " + Hex(o_.run_id) + " " + Hex(o_.launch_id)
+                                          : std::to_string(static_cast<int32_t>(verdict.code())) + " " + verdict.message();
     const Status told = o_.store->Set(o_.prefix + "verdict", text, std::max(Left(), 200 * kMs));
-    *run_id = o_.run_id;
+    *ids = {o_.run_id, o_.launch_id};
     return verdict.ok() ? told : verdict;
   }
 
@@ -120,14 +120,16 @@ class Session {
     return OkStatus();
   }
 
-  Status AwaitVerdict(std::array<uint8_t, 16>* run_id) const {
+  Status AwaitVerdict(AgreedIds* ids) const {
     std::string verdict;
     // A tenth of the time is kept for looking who is missing.
     const Status got = o_.store->Get(o_.prefix + "verdict", std::max(Left() - o_.timeout_ns / 10, kMs), &verdict);
     if (got.code() == Code::kNotFound) return WhoIsMissing();
     if (!got.ok()) return got;
     if (verdict.rfind("ok ", 0) == 0) {
-      if (FromHex(verdict.substr(3), run_id)) return OkStatus();
+      const bool whole = verdict.size() == 3 + 32 + 1 + 32 && verdict[35] == ' ';
+      if (whole && FromHex(verdict.substr(3, 32), &ids->run_id) && FromHex(verdict.substr(36), &ids->launch_id))
+        return OkStatus();
       return Internal("the handshake's verdict is not readable: \"" + verdict + "\"");
     }
     const size_t space = verdict.find(' ');
@@ -152,12 +154,12 @@ class Session {
 
 }  // namespace
 
-Status Handshake(const HandshakeOptions& options, std::array<uint8_t, 16>* run_id) {
+Status Handshake(const HandshakeOptions& options, AgreedIds* ids) {
   if (options.world_size == 1) {
-    *run_id = options.run_id;
+    *ids = {options.run_id, options.launch_id};
     return OkStatus();
   }
-  return Session(options).Run(run_id);
+  return Session(options).Run(ids);
 }
 
 }  // namespace gradgate

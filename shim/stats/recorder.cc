@@ -92,6 +92,7 @@ Status MakeSealed(const Recorder::System& system, uint64_t bytes, int* fd_out, v
 void WriteIdentity(const RecorderIdentity& from, page::PageIdentity* to) {
   CopyText(from.job_name, to->job_name);
   std::memcpy(to->run_id, from.run_id, sizeof(to->run_id));
+  std::memcpy(to->launch_id, from.launch_id, sizeof(to->launch_id));
   CopyText(GRADGATE_VERSION, to->shim_version);
   char host[256] = {};
   if (::gethostname(host, sizeof(host) - 1) == 0) CopyText(host, to->host_name);

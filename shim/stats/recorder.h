@@ -23,6 +23,7 @@ namespace gradgate {
 struct RecorderIdentity {
   std::string job_name;
   uint8_t run_id[16] = {};
+  uint8_t launch_id[16] = {};  // zero: not known
   uint32_t attempt = 0;
   uint32_t rank = 0;
   uint32_t world_size = 1;

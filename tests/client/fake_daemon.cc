@@ -103,6 +103,7 @@ grpc::Status FakeDaemon::ListNodes(grpc::ServerContext* context, const v1::ListN
 
 grpc::Status FakeDaemon::WatchWindows(grpc::ServerContext* context, const v1::WatchWindowsRequest* request,
                                       grpc::ServerWriter<v1::WatchWindowsResponse>* writer) {
+  last_scope = request->scope();
   watch_first_index = request->has_first_window_index() ? request->first_window_index() : -1;
   if (grpc::Status status = Begin(context, &request->job()); !status.ok()) return status;
   for (const auto& message : watch_script) writer->Write(message);

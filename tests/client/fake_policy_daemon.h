@@ -5,6 +5,7 @@
 #ifndef GRADGATE_TESTS_CLIENT_FAKE_POLICY_DAEMON_H_
 #define GRADGATE_TESTS_CLIENT_FAKE_POLICY_DAEMON_H_
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -39,31 +40,39 @@ class FakePolicyDaemon final : public v1::PolicyService::Service {
     server_->Wait();
   }
 
-  v1::PolicyStatus status;               // what Get and Set answer
-  std::vector<v1::PolicyStatus> script;  // what a watch sends
-  std::atomic<bool> hold = false;        // and sends no more while this is set
+  v1::PolicyStatus status;                 // what Get and Set answer
+  std::vector<v1::PolicyStatus> followed;  // what Get answers after a Set, one after the other, the last again and again
+  std::vector<v1::PolicyStatus> script;    // what a watch sends
+  std::atomic<bool> hold = false;          // and sends no more while this is set
   std::vector<v1::PolicyStatus> after_hold;
   grpc::Status fail;  // Get's and Set's, unless OK
   grpc::Status watch_end;
 
+  grpc::Status follow_fail;  // Get's, after all of `followed`, unless OK
+
   std::atomic<int> watch_calls = 0;
   std::atomic<int> probes = 0;
   v1::SetPolicyRequest set_request;  // the last
-  std::string watched_job;           // the last
+  std::string followed_job;          // the last asked for after a Set
 
   grpc::Status GetPolicy(grpc::ServerContext*, const v1::GetPolicyRequest* request, v1::GetPolicyResponse* response) override {
     if (request->scope() == v1::SCOPE_NODE) ++probes;
     *response->mutable_status() = status;
-    return fail;
+    if (set_request.job().empty() || followed.empty()) return fail;
+    followed_job = request->job();
+    const size_t at = follow_calls++;
+    if (at >= followed.size() && !follow_fail.ok()) return follow_fail;
+    *response->mutable_status() = followed[std::min(at, followed.size() - 1)];
+    return grpc::Status::OK;
   }
   grpc::Status SetPolicy(grpc::ServerContext*, const v1::SetPolicyRequest* request, v1::SetPolicyResponse* response) override {
     set_request = *request;
+    follow_calls = 0;
     *response->mutable_status() = status;
     return fail;
   }
-  grpc::Status WatchPolicy(grpc::ServerContext* context, const v1::WatchPolicyRequest* request,
+  grpc::Status WatchPolicy(grpc::ServerContext* context, const v1::WatchPolicyRequest*,
                            grpc::ServerWriter<v1::WatchPolicyResponse>* writer) override {
-    watched_job = request->job();
     ++watch_calls;
     Send(script, writer);
     const absl::Time end = absl::Now() + kLongestWait;
@@ -81,6 +90,7 @@ class FakePolicyDaemon final : public v1::PolicyService::Service {
     }
   }
 
+  std::atomic<size_t> follow_calls = 0;
   TempDirectory directory_;
   std::atomic<bool> stopping_ = false;
   std::unique_ptr<grpc::Server> server_;

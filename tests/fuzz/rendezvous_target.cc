@@ -61,8 +61,8 @@ void TryHandshake(Input& in) {
   options.rank = static_cast<uint32_t>(in.Below(options.world_size));
   options.facts = {{"gradgate", "0.1.0"}, {"world_size", std::to_string(options.world_size)}, {"mode", "window"}};
   options.timeout_ns = 1;
-  std::array<uint8_t, 16> run_id{};
-  const Status met = Handshake(options, &run_id);
+  AgreedIds ids;
+  const Status met = Handshake(options, &ids);
   if (met.ok()) return;
   FUZZ_CHECK(met.code() == Code::kDeadlineExceeded || met.code() == Code::kFailedPrecondition || met.code() == Code::kAborted ||
                  met.code() == Code::kUnavailable || met.code() == Code::kInternal,

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "daemon/rpc/convert.h"
-#include "daemon/rpc/stats_service.h"
+#include "daemon/rpc/stats_answers.h"
 #include "tests/daemon/fake_page.h"
 #include "tests/fuzz/answers.h"
 #include "tests/fuzz/input.h"

@@ -127,7 +127,7 @@ class Fuzzer:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev fuzz", description=__doc__)
-    parser.add_argument("--build-dir", type=pathlib.Path, default=ROOT / "build/fuzz", help="of the preset fuzz")
+    parser.add_argument("--build-dir", type=pathlib.Path, default=ROOT / "build/asan", help="of the preset asan")
     parser.add_argument("target", choices=[*TARGETS, "smoke"], help="one target, or smoke: each for 10 s")
     parser.add_argument("--seconds", type=int, help=f"how long (default {DEFAULT_SECONDS}, without --runs)")
     parser.add_argument("--runs", type=int, help="how many executions at most")

@@ -44,6 +44,7 @@ std::string Header() {
   out += GG_FIELD(PageIdentity, enforcement);
   out += GG_FIELD(PageIdentity, reserved0);
   out += GG_FIELD(PageIdentity, config_hash);
+  out += GG_FIELD(PageIdentity, launch_id);
   out += GG_FIELD(PageIdentity, reserved);
   return out;
 }

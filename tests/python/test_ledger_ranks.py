@@ -124,7 +124,7 @@ class Daemon(unittest.TestCase):
         return json.loads(done.stdout or "{}")  # type: ignore[no-any-return]
 
     def test_shows_mode_roles_and_reductions(self) -> None:
-        job = Job(2, mode="window_replica", roles=1 << _abi.GROUP_SHARD | 1 << _abi.GROUP_REPLICATE, daemon_dir=self.folder)
+        job = Job(2, mode="window_replica", roles=1 << _abi.GROUP_SHARD | 1 << _abi.GROUP_REPLICATE, daemon_dir=self.folder, job_name="job")
         ledgers: list[Ledger | None] = [None, None]
 
         def body(rank: int) -> None:

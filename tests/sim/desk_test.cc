@@ -67,7 +67,7 @@ class RealDesk final : public Desk {
   }
 
   link::PolicyFrame Offered() const override {
-    link::PolicyFrame frame = desk_.FrameFor(kJob);
+    link::PolicyFrame frame = desk_.FrameFor(kJob, "");
     if (frame.version != 0) frame.header = link::MakeHeader(link::FrameType::kPolicy, sizeof(frame));
     return frame;
   }
@@ -121,7 +121,7 @@ TEST(PolicyDeskSim, ManyDaemonsWithManyJobs) {
   const auto from = std::chrono::steady_clock::now();
   for (const auto& desk : desks) desk->Refresh();
   const auto refreshed = std::chrono::steady_clock::now();
-  for (const auto& desk : desks) ASSERT_EQ(desk->FrameFor({1000, "job63", kJob.run_id, 0}).version, kJobs);
+  for (const auto& desk : desks) ASSERT_EQ(desk->FrameFor({1000, "job63", kJob.run_id, 0}, "").version, kJobs);
   const auto asked = std::chrono::steady_clock::now();
   const auto microseconds = [](auto duration) {
     return static_cast<double>(std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count()) / 1e3 / kDaemons;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -34,6 +35,24 @@ class Install(case.SystemCase):
             self.assertNotIn(heavy, linked, "nothing of the daemon's comes into a trainer")
         alone = self.one_hash(self.train("--as-world", "2", "--epochs", "1", *case.EXACT, *case.NO_DAEMON))
         self.assertEqual(self.one_hash(case.read_report(report)), alone)
+
+    def test_programs_come_with_manual_pages_and_completion(self) -> None:
+        prefix = self.folder / "prefix"
+        self.call("cmake", "--install", str(self.binaries.folder.parent), "--prefix", str(prefix))
+        ctl = str(prefix / "bin" / "gradgatectl")
+        for shell, path in (
+            ("bash", "bash-completion/completions/gradgatectl"),
+            ("zsh", "zsh/site-functions/_gradgatectl"),
+            ("fish", "fish/vendor_completions.d/gradgatectl.fish"),
+        ):
+            self.assertEqual((prefix / "share" / path).read_text(), self.call(ctl, "completion", shell))
+        page = (prefix / "share/man/man1/gradgatectl.1").read_text()
+        for command in ("jobs", "policy set", "completion"):
+            self.assertIn(f"\n.SS gradgatectl {command}\n", page)
+        self.assertIn("\n  \\-\\-expected\\-version ", page)
+        daemon = (prefix / "share/man/man8/gradgated.8").read_text()
+        for flag in re.findall(r"\n  --(\w+) ", self.call(str(prefix / "bin" / "gradgated"), "--help")):
+            self.assertIn(f"\n  \\-\\-{flag} ", daemon)
 
     def test_installed_headers(self) -> None:
         prefix = self.folder / "prefix"

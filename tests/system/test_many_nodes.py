@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import pathlib
 import shutil
 import signal
@@ -63,7 +64,7 @@ class ManyNodes(case.SystemCase):
             for rank in range(WORLD):
                 own = ("--rank", str(rank), "--daemon-dir", str(self.folder / "ab"[rank // 2]))
                 rendezvous = f"file://{self.folder / 'rendezvous'}"
-                common = ("--world-size", str(WORLD), "--rendezvous", rendezvous, "--job", self.job, "--epochs", "2")
+                common = ("--world-size", str(WORLD), "--rendezvous", rendezvous, "--job", self.job, "--epochs", "6")
                 ranks.append(stack.enter_context(processes.trainer(self.binaries, *own, *common, *case.EXACT, *options)))
             for process in ranks:
                 self.assertEqual(process.finish(), 0, process.output)
@@ -98,6 +99,15 @@ class ManyNodes(case.SystemCase):
         for window in windows[0]:
             self.assertEqual([rank["rank"] for rank in window["ranks"]], [0, 1, 2, 3])
             self.assertTrue(window["complete"])
+        for name in "ab":
+            told = [json.loads(line) for line in self.text(name, "watch", self.job, "--from", "0", "--json").splitlines()]
+            self.assertEqual([message["window"] for message in told if message.get("window")], windows[0])
+            self.assertEqual(told[-1]["ended_job"]["finished_rank_count"], WORLD)
+            plan = self.daemons[name].ctl("plan", self.job)
+            self.assertEqual(plan["job"]["finished_rank_count"], WORLD)
+            self.assertFalse([note for note in plan["notes"] if "measured on" in note])
+        local_plan = self.daemons["b"].ctl("plan", self.job, "--local")
+        self.assertTrue([note for note in local_plan["notes"] if "measured on 2 of 4 ranks" in note], local_plan["notes"])
         local = self.daemons["a"].ctl("status", self.job, "--local")
         self.assertEqual([rank["rank"] for rank in local["ranks"]], [0, 1])
         nodes = self.wait_for_both("b")

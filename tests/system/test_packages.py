@@ -95,9 +95,19 @@ class Packages(unittest.TestCase):
                 "/lib/systemd/system/gradgated.service",
                 "/usr/lib/sysusers.d/gradgate.conf",
                 "/usr/lib/tmpfiles.d/gradgate.conf",
+                "/usr/share/man/man8/gradgated.8",
             },
         )
-        self.assertIn("/usr/bin/gradgatectl", named["gradgatectl"])
+        self.assertEqual(
+            named["gradgatectl"],
+            {
+                "/usr/bin/gradgatectl",
+                "/usr/share/man/man1/gradgatectl.1",
+                "/usr/share/bash-completion/completions/gradgatectl",
+                "/usr/share/fish/vendor_completions.d/gradgatectl.fish",
+                "/usr/share/zsh/site-functions/_gradgatectl",
+            },
+        )
         library = "/" + str(self.library.relative_to(self.root))
         version = self.field("libgradgate1", "Version")
         self.assertEqual(named["libgradgate1"], {f"{library}/libgradgate.so.1", f"{library}/libgradgate.so.{version}"})

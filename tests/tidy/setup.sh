@@ -13,12 +13,12 @@ take() {
     dpkg-deb --fsys-tarfile $2_*.deb | tar --extract --directory=bin --strip-components=3 ./usr/bin/$1 && rm $2_*.deb"
 }
 
-# Debian 12 has promtool only in the package prometheus.
+# Debian 12 has promtool only in the package prometheus. The server is for the tests of dashboards.
 install() {
   run "${apt[@]}" update || echo 'setup: not all package lists came; trying with those that did'
   if ! command -v promtool >/dev/null && apt-cache show promtool &>/dev/null; then set -- "$@" promtool; fi
   (($# == 0)) || run "${apt[@]}" install --no-install-recommends "$@" || return
-  take promtool prometheus && take etcd etcd-server
+  take promtool prometheus && take prometheus prometheus && take etcd etcd-server
 }
 
 ensure_setup() {
@@ -26,7 +26,8 @@ ensure_setup() {
   command -v dpkg-query >/dev/null || { echo "setup: not a Debian; needs what Debian calls: ${packages[*]}" && return; }
   mapfile -t missing < <(comm -13 <(dpkg-query --show --showformat='${Status} ${Package}\n' "${packages[@]}" 2>/dev/null |
     sed --quiet 's/^.* ok installed //p' | sort --unique) <(printf '%s\n' "${packages[@]}" | sort --unique))
-  ((${#missing[@]} == 0)) && command -v promtool >/dev/null && command -v etcd >/dev/null && return
+  ((${#missing[@]} == 0)) && command -v promtool >/dev/null && command -v prometheus >/dev/null &&
+    command -v etcd >/dev/null && return
   if ((EUID != 0)); then
     command -v sudo >/dev/null || die "neither root nor sudo: ask an administrator to install: ${missing[*]:-promtool and etcd}"
     echo "setup: installs through sudo: ${missing[*]:-promtool and etcd}"

@@ -8,7 +8,20 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-STAND_INS = ("apt-cache", "apt-get", "cmake", "ctest", "dpkg-deb", "dpkg-query", "etcd", "promtool", "python3", "setarch", "sudo")
+STAND_INS = (
+    "apt-cache",
+    "apt-get",
+    "cmake",
+    "ctest",
+    "dpkg-deb",
+    "dpkg-query",
+    "etcd",
+    "prometheus",
+    "promtool",
+    "python3",
+    "setarch",
+    "sudo",
+)
 
 
 class DevTest(unittest.TestCase):

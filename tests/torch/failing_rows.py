@@ -23,7 +23,7 @@ class Oops(Exception):
 
 
 class Fragile(t.Units):
-    """Fails on demand: before the forward, after it, or in the backward before any gradient."""
+    """Fails on demand: before the forward, in it, or in the backward before any gradient."""
 
     fail = ""
 
@@ -39,13 +39,26 @@ class Fragile(t.Units):
         return out
 
 
+class Chain(Fragile):
+    """Each unit's backward ends before that of the one before it begins."""
+
+    def forward(self, c: Any, use: Any = None) -> torch.Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for unit in self.units:
+            out = unit(c)
+            c, total = c + 0 * out, total + out
+        return total
+
+
 def fail_in_backward(gradient: torch.Tensor) -> None:
     raise Oops("backward")
 
 
-def retried(rank: int, wrap: Callable[[nn.Module], Any], where: str, at: int, who: int = -1, **options: Any) -> dict[str, Any]:
+def retried(
+    rank: int, wrap: Callable[[nn.Module], Any], where: str, at: int, who: int = -1, inner: Any = None, **options: Any
+) -> dict[str, Any]:
     """Micro-step `at` of the second window fails once on rank `who`, or on all, and is run again."""
-    inner = Fragile(2)
+    inner = inner or Fragile(2)
     model = wrap(inner)
     optimizer, found, failures = t.sgd(model), [], 0
     with gradgate.attach(model, optimizer, accumulate=4, **options) as sync, t.Watch(sync) as watch:
@@ -55,7 +68,14 @@ def retried(rank: int, wrap: Callable[[nn.Module], Any], where: str, at: int, wh
             for _ in range(2):
                 try:
                     with sync.micro_step():
-                        model(c).backward()
+                        if inner.fail == "loop":
+                            inner.fail = ""
+                            raise Oops
+                        loss = 1 * model(c)
+                        if inner.fail == "loss":
+                            inner.fail = ""
+                            loss.register_hook(fail_in_backward)
+                        loss.backward()
                     break
                 except (Oops, torch.OutOfMemoryError):
                     failures += 1
@@ -64,7 +84,8 @@ def retried(rank: int, wrap: Callable[[nn.Module], Any], where: str, at: int, wh
                 t.finish(optimizer, model)
     flags = getattr(model, "require_backward_grad_sync", True)
     ended = watch.changes[0]["micro_steps"] - failures  # what is counted are micro-steps begun
-    return watch.seen(gradients=[t.one(b) for b in found], failures=failures, flags=flags, ended=ended)
+    gathered = watch.changes[0]["collectives"].get(AG, 0)
+    return watch.seen(gradients=[t.one(b) for b in found], failures=failures, flags=flags, ended=ended, gathered=gathered)
 
 
 AGAIN: dict[str, Any] = {"gradients": [55.0] * 3, "windows_full": 3, "ended": 12, "flags": True, "windows_mismatched": 0}
@@ -108,6 +129,29 @@ def out_of_memory_fsdp2(rank: int, world: int) -> dict[str, Any]:
 @row(**AGAIN, failures=1, gradient={RS: 6})
 def exception_in_the_boundary_forward_fsdp2(rank: int, world: int) -> dict[str, Any]:
     return retried(rank, t.fsdp, "forward", 3, mode="window", keep_params=True)
+
+
+KEPT: dict[str, Any] = {"mode": "window", "keep_params": True}
+
+
+@row(**AGAIN, failures=Each(1, 0), gradient={RS: 6}, gathered=6)
+def exception_on_one_rank_before_the_boundary_forward_of_kept_parameters(rank: int, world: int) -> dict[str, Any]:
+    return retried(rank, t.fsdp, "loop", 3, who=0, **KEPT)
+
+
+@row(**AGAIN, failures=Each(0, 1), gradient={RS: 6}, gathered=6)
+def exception_on_one_rank_while_parameters_are_gathered_to_be_kept(rank: int, world: int) -> dict[str, Any]:
+    return retried(rank, t.fsdp, "forward", 0, who=1, **KEPT)
+
+
+@row(**AGAIN, failures=Each(1, 0), gradient={RS: 6}, gathered=6)
+def exception_on_one_rank_in_the_backward_of_kept_parameters(rank: int, world: int) -> dict[str, Any]:
+    return retried(rank, t.fsdp, "backward", 3, who=0, **KEPT)
+
+
+@row(**AGAIN, failures=Each(1, 0), gradient={RS: 9}, gathered=9)
+def exception_on_one_rank_behind_kept_parameters(rank: int, world: int) -> dict[str, Any]:
+    return retried(rank, t.fsdp, "loss", 3, who=0, inner=Chain(3), **KEPT)
 
 
 @row(**AGAIN, failures=1, gradient={RS: 6})

@@ -53,6 +53,20 @@ def train(model: Any, rank: int, step: Callable[[int, float], torch.Tensor], *, 
     return {"refusal": refusal[0], "steps": len(steps), "in_time": seconds < 4 * DEADLINE_S, "afterwards": afterwards[0]}
 
 
+@row(refusal=Each(Says("DeadlineExceeded", "1", "every micro-step reduces", "mode=window"), Says("")), in_time=True)
+def fewer_micro_steps_where_each_reduces(rank: int, world: int) -> dict[str, Any]:
+    """The other rank waits in its third backward for one that this rank does not run."""
+    model = t.ddp(process_group=own_group())
+    options: dict[str, Any] = {"accumulate": 4, "mode": "every_micro_step", "deadline_s": DEADLINE_S}
+    with gradgate.attach(model, t.sgd(model), **options) as sync, failing() as refusal:
+        began = time.monotonic()
+        for c in t.data(rank)[: 2 if rank == 0 else 4]:
+            with sync.micro_step():
+                model(c).backward()
+        sync.flush()
+    return {"refusal": refusal[0], "in_time": time.monotonic() - began < 4 * DEADLINE_S}
+
+
 # T7: a weight that the boundary micro-step does not use.
 
 

@@ -7,6 +7,7 @@ import datetime
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -182,3 +183,37 @@ def test_two_jobs_with_the_same_run_id_of_the_launcher_are_two(binaries: process
     assert [one["job_name"] for one in found] == ["same", "same"]
     assert len({one["run_id"] for one in found}) == 2
     assert [int(one["world_size"]) for one in found] == [2, 2]
+
+
+# What a job is called where nobody has named it.
+
+SCRIPT = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    for _ in range(2):
+        model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_a_job_that_nobody_named_is_called_as_its_script(binaries: processes.Binaries, folder: pathlib.Path) -> None:
+    script = folder / "finetune.py"
+    script.write_text(SCRIPT)
+    unset = ("GRADGATE_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_NAME", "GRADGATE")
+    with processes.Daemon(binaries, folder / "run") as daemon:
+        env = {name: value for name, value in os.environ.items() if name not in unset}
+        env |= {"GRADGATE_DIR": daemon.directory, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+        command = [sys.executable, "-m", "gradgate", "run", "--enforce", "--", *torchrun]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=150, check=False)
+        assert done.returncode == 0, done.stderr
+        names = {one["job_name"] for one in daemon.ctl("jobs")["jobs"]}
+        status = daemon.wait_state("finetune", "FINISHED")
+    assert names == {"finetune"}, "counted first, then enforced, under one name"
+    assert {rank["sync_mode"] for rank in status["ranks"]} == {"SYNC_MODE_WINDOW"}, "the name means the last"

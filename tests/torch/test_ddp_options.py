@@ -76,6 +76,35 @@ def option_rows(rank: int, world: int) -> dict[str, Any]:
         adapter.disarm()
         out[wire].append(w.grad[0].item() == torch.tensor(value).item())
 
+    # A script registers a hook of its own afterwards: while the wire's is still there, and when another reducer has none.
+    def doubling(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        return allreduce_hook(None, bucket).then(lambda done: 2 * done.value())  # type: ignore[arg-type]
+
+    doubling.__annotations__.clear()  # torch wants types, not their names
+    for where in ("static", "in force", "closed", "recast"):
+        ddp = DistributedDataParallel(reducing.whole(reducing.Net()), bucket_cap_mb=tiny, static_graph=where == "static")
+        adapter = Ddp(ddp)
+        adapter.configure(bucket_mb=None, wire="bf16", keep_params=False)
+        if where == "closed":
+            adapter.close()
+        elif where != "in force":
+            ddp_recast = adapter.recast(None, None)
+        held = "register_comm_hook" in ddp.__dict__
+        ddp.register_comm_hook(None, doubling)
+        for _ in range(2):
+            ddp.zero_grad()
+            adapter.arm(reduce_if(True))
+            (ddp(torch.zeros(1, 4), rank, 0) * 3.0).sum().backward()
+            adapter.disarm()
+        try:
+            ddp.register_comm_hook(None, allreduce_hook)
+        except RuntimeError as error:
+            once = "only be called once" in str(error)
+        known = [Ddp(ddp).no_effect("wire", "bf16"), adapter.no_effect("wire", "bf16")]
+        reasons_to_keep = [nothing and nothing.reason for nothing in known]
+        out["hook " + where] = (held, ddp.module.b.bias.grad[0].item(), once, reasons_to_keep)
+    out["recast"] = ddp_recast
+
     # What has no effect, and why.
     reasons = {}
     ddp, adapter = built()
@@ -132,6 +161,9 @@ def test_options() -> None:
             assert result["buckets" + name] == (right, True), (name, result)
             assert result["hook kept" + name]
         assert all(result["bf16"]) and all(result["fp16"]), result
+        for where in ("static", "in force", "closed", "recast"):
+            assert result["hook " + where] == (where != "recast", 6.0, True, ["wire_user_hook"] * 2), (where, result)
+        assert result["recast"]
         assert result["reasons"] == {
             "replica": "no_shard_dimension",
             "window": None,

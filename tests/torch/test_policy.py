@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -275,3 +276,55 @@ def test_a_job_in_audit_is_made_to_enforce(daemon: processes.Daemon, monkeypatch
         assert settled(results, 0)[0] == N
         assert settled(results, 1)[0] == 1
         assert settled(results, 2)[0] == N
+
+
+def restarted(daemon: processes.Daemon, folder: pathlib.Path, change: str | None) -> list[list[int]]:
+    """Of the second attempt's windows: policy in force and reductions. In the first one `change` is set, and adopted."""
+    folder.mkdir()
+    # Every launch has the same id, as torchrun's default is; torch itself needs a store of its own for each attempt.
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", "--monitor-interval", "0.1"]
+    torchrun += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--rdzv-id", "none"]
+    command = [*torchrun, str(launch.HERE / "restarted_job.py"), str(folder), "restarted"]
+    env = {**os.environ, "GRADGATE_DIR": daemon.directory, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
+    env |= {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.pathsep.join([str(launch.ROOT / "shim/python"), env.get("PYTHONPATH", "")])}
+    env.setdefault("GRADGATE_LIBRARY", str(launch.ROOT / "build/debug/lib/libgradgate.so"))
+    with open(folder / "output", "wb") as output:
+        process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+        status: Any = processes.wait_for("the first attempt trains", lambda: running(daemon), 90)
+        if change is not None:
+            job = f"{status['job']['user_id']}/{status['job']['run_id']}"
+            command = [daemon.binaries.path("gradgatectl"), "--dir", daemon.directory, "policy", "set", job, change]
+            subprocess.run(command, check=True, timeout=60, stdout=subprocess.DEVNULL)
+        (folder / "die").touch()
+        assert process.wait(timeout=150) == 0, (folder / "output").read_text()[-8000:]
+    finally:
+        process.terminate()  # its workers, in sessions of their own, end with it; killed, it would leave them
+        process.wait(timeout=60)
+    return [list(one) for one in json.loads((folder / "seen").read_text())]
+
+
+def running(daemon: processes.Daemon) -> Any:
+    status = daemon.status("restarted")
+    whole = status and status["job"]["state"] == "STATE_RUNNING" and status["job"]["running_rank_count"] == 2
+    return status if whole and status["job"]["attempt"] == 0 else None
+
+
+def test_a_restart_by_the_launcher_inherits_what_was_in_force_and_another_run_does_not(
+    daemon: processes.Daemon, tmp_path: pathlib.Path
+) -> None:
+    windows = restarted(daemon, tmp_path / "first", "mode=every_micro_step")
+    version = windows[-1][0]
+    assert version > 0, windows
+    assert windows[-1] == [version, N]
+    assert [policy for policy, _ in windows].index(version) <= 5, f"at the first window that it can: {windows}"
+    told = daemon.ctl("policy", "get", "restarted")["status"]
+    assert told["job"]["attempt"] == 1
+    assert (told["state"], told["proposed"]["version"]) == ("POLICY_STATE_ADOPTED", str(version))
+    assert told["proposed"]["inherited_from_attempt"] == 0
+
+    windows = restarted(daemon, tmp_path / "second", None)
+    assert windows == [[0, 1]] * 30, "another launch of the same name, its restart included"
+    told = daemon.ctl("policy", "get", "restarted")["status"]
+    assert told["job"]["attempt"] == 1
+    assert told["proposed"]["version"] == "0"

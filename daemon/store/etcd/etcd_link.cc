@@ -21,6 +21,8 @@ constexpr int kMaxMessageBytes = 8 << 20;
 constexpr int kConnectTimeoutMs = 3000;
 constexpr int kMinBackoffMs = 100;
 constexpr int kMaxBackoffMs = 1000;
+constexpr int kKeepaliveMs = 10'000;  // etcd closes connections that ask more often than every 5 s
+constexpr int kKeepaliveTimeoutMs = 3000;
 constexpr absl::Duration kLook = absl::Milliseconds(100);  // how soon Cancel() is seen by who waits for a connection
 
 absl::Status ReadPem(absl::string_view flag, const std::string& path, std::string* text) {
@@ -53,6 +55,9 @@ grpc::ChannelArguments Arguments() {
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kMinBackoffMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoffMs);
+  // A connection that was cut off is given up: TCP would try it again only after as long as the cut has lasted.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   return arguments;
 }
 

@@ -24,6 +24,7 @@ namespace gradgate {
 namespace {
 
 constexpr absl::Duration kFarewell = absl::Milliseconds(500);
+constexpr absl::Duration kLeastTry = absl::Milliseconds(250);
 
 uint64_t RandomSeed() {
   std::random_device random;
@@ -162,7 +163,10 @@ absl::Status EtcdStore::CallAnywhere(absl::Time deadline, absl::FunctionRef<void
   Backoff backoff(options_.min_backoff / 2, options_.max_backoff / 5, RandomSeed());
   size_t endpoint = endpoint_;
   while (true) {
-    const absl::Status status = link_->Call(endpoint, std::min(deadline, absl::Now() + options_.call_timeout), method);
+    // A member whose leader has just died takes a call and never answers it: there has to be time for another try.
+    const absl::Duration share = std::max((deadline - absl::Now()) / 3, kLeastTry);
+    const absl::Status status =
+        link_->Call(endpoint, std::min(deadline, absl::Now() + std::min(share, options_.call_timeout)), method);
     if (!IsTransient(status)) return status;
     failed(status);
     ++endpoint;

@@ -208,7 +208,7 @@ typedef struct gg_session_options {
   const gg_tensor* tensors; /* in order of registration (the order of the forward); same on all ranks */
   gg_store* store;          /* required when world_size > 1 */
   gg_transport* transport;  /* required when world_size > 1 */
-  const char* job_name;     /* NULL: GRADGATE_JOB, TORCHELASTIC_RUN_ID, SLURM_JOB_NAME, else "job" */
+  const char* job_name;     /* NULL: GRADGATE_JOB, TORCHELASTIC_RUN_ID, SLURM_JOB_NAME, else the program's */
   const char* daemon_dir;   /* where shim.sock is; NULL: GRADGATE_DIR, /run/gradgate, $XDG_RUNTIME_DIR/gradgate; "": no link */
   uint64_t bucket_bytes;    /* upper bound of a bucket (one tensor may exceed it); default 25 MiB */
   int64_t deadline_ns;      /* for each window's reduction, naming of missing ranks included; default 300 s */
@@ -674,6 +674,9 @@ GG_API void gg_ledger_collective_done(gg_ledger* ledger, gg_group group, gg_op o
 /* Gradient collectives issued in groups of a role since gg_ledger_micro_step_begin or gg_ledger_late_begin. Any thread; cannot
  * fail; 0 for NULL or an unknown group. */
 GG_API uint32_t gg_ledger_issued(const gg_ledger* ledger, gg_group group);
+
+/* As gg_ledger_issued, with the trainer's other collectives. Since 1.3. */
+GG_API uint32_t gg_ledger_trainer_issued(const gg_ledger* ledger, gg_group group);
 
 /* Reductions of one role since gg_ledger_create. */
 typedef struct gg_role_stats {

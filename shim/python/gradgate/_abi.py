@@ -202,6 +202,7 @@ PROMPT: dict[str, tuple[Any, list[Any]]] = {
     "gg_ledger_collective_issued": (c_int64, [_LEDGER, c_uint32, c_uint32, c_uint32, c_uint64, c_uint32]),
     "gg_ledger_collective_done": (None, [_LEDGER, c_uint32, c_uint32, c_uint32, c_int64, c_uint32]),
     "gg_ledger_issued": (c_uint32, [_LEDGER, c_uint32]),
+    "gg_ledger_trainer_issued": (c_uint32, [_LEDGER, c_uint32]),
     "gg_ledger_role_stats_get": (c_int32, [_LEDGER, c_uint32, POINTER(RoleStats), _ERROR]),
     "gg_ledger_stats_get": (c_int32, [_LEDGER, POINTER(Stats), _ERROR]),
     "gg_ledger_collective_stats_get": (c_int32, [_LEDGER, c_uint32, c_uint32, POINTER(CollectiveStats), _ERROR]),

@@ -190,11 +190,17 @@ def _count(what: str) -> int:
     return before
 
 
+def yield_name(job: Job) -> None:
+    """A closed job's name is its successor's, on all ranks alike: a name means the run that began last."""
+    _attached[job.named] -= 1
+
+
 def _ledger(job: Job, group: ProcessGroup | None) -> Ledger:
     options = job.options
     ranks = dist.get_process_group_ranks(group) if group is not None else [0]
     world, members = len(ranks), ",".join(map(str, ranks))
-    ordinal, again = _count(members), _count(f"{members} as {options.job}")
+    job.named = f"{members} as {options.job}"
+    ordinal, again = _count(members), _count(job.named)
     store: Any = None
     if world > 1:
         whole = world == dist.get_world_size()

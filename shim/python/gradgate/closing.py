@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from .ledger import Verdict
     from .window import Window
 
+UNEVEN = (
+    "gradgate: every micro-step reduces in this job, so a rank that brings fewer of them leaves the others waiting in a backward; where "
+    "windows may differ use mode window: attach(mode=…), or gradgatectl policy set JOB mode=window"
+)
 _TAG_SHIFT = 32  # of what a checkpoint has summed, in a ballot's `staged`; below it: windows discarded after their boundary
 
 
@@ -109,12 +113,17 @@ def vote(window: Window, *, contributes: bool, divisor: int = 0) -> Vote:
     )
 
 
-def tell_failure(window: Window, error: BaseException) -> None:
-    """The boundary cannot be tried again: its collectives have begun. Says who is missing, and tells the others why this rank is."""
-    ours = isinstance(error, GradgateError | Unreduced)
-    others = window.ledger.missing() if window.agreement is not None and not ours else ""
+def name_missing(window: Window, error: BaseException) -> None:
+    """A collective has failed, it seems: who did not come, and why where that is known."""
+    others = window.ledger.missing() if window.agreement is not None else ""
     if others:
         error.add_note(f"gradgate: window {window.ledger.window_index}: {others}")
+
+
+def tell_failure(window: Window, error: BaseException) -> None:
+    """The boundary cannot be tried again: its collectives have begun. Says who is missing, and tells the others why this rank is."""
+    if not isinstance(error, GradgateError | Unreduced):
+        name_missing(window, error)
     window.ledger.fail(f"{type(error).__name__} in the boundary micro-step: {error}")
 
 

@@ -54,6 +54,10 @@ class Counts:
         groups = range(_abi.GROUP_OTHER + 1) if group is None else (group,)
         return sum(self._c.gg_ledger_issued(self.handle, g) for g in groups)
 
+    def trainer_issued(self, group: int) -> int:
+        """As issued, with the trainer's other collectives."""
+        return int(self._c.gg_ledger_trainer_issued(self.handle, group))
+
     def collective_issued(self, group: int, op: int, traffic: int, byte_count: int, tensors: int = 1) -> int:
         """Counts one; returns the time for collective_done. Any thread."""
         return int(self._c.gg_ledger_collective_issued(self.handle, group, op, traffic, byte_count, tensors))

@@ -38,6 +38,7 @@ class Job:
     micro_step: MicroStep
     agreement: Agreement | None = None
     place: str = ""  # of this attachment among all of its ranks
+    named: str = ""  # key of its name among those of this process
     models: Sequence[torch.nn.Module] = ()
     windows_before = 0  # of the runs that this one goes on with
     left_alone: bool = False  # its wrappers do as the script has it, and are counted

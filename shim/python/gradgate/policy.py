@@ -92,4 +92,5 @@ def take_up(job: Job, policy: _abi.Policy) -> None:
 
 
 def _recast(adapter: Adapter, bucket_mb: float | None, wire: str | None) -> bool:
-    return adapter.cannot_recast() is None and adapter.recast(bucket_mb, wire)
+    why = adapter.cannot_recast()
+    return (why is None or why.reason == "static_graph") and adapter.recast(bucket_mb, wire)  # whose wire type can change

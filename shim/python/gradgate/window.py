@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import closing, division
+from . import closing, division, retrying
 from .adapters.base import Plan, Unreduced
 from .ledger import GradgateError, Refused
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from .adapters.base import Adapter
+    from .adapters.base import Adapter, Group
     from .agreement import Agreement
     from .checkpoint_kept import Kept
     from .job import Job
@@ -67,6 +67,7 @@ class Window:
     told_of_save: bool = False  # that one failed without this rank
     closed_size: int
     mended_by: str = ""  # what made the guard close a window early
+    sent_again: Sequence[Group] = ()  # where the next micro-step would send what a failed one has sent
     leave: Callable[[], None] | None = None  # where the loop does not tell its micro-steps: ends the open one
 
     def __init__(self, job: Job) -> None:
@@ -117,7 +118,11 @@ class Window:
                     "a micro-step of another attachment is open, on the same process group, so their collectives cannot be told apart: "
                     "leave it first, or attach both models together: gradgate.attach([a, b], [optimizer_a, optimizer_b], …)"
                 )
+        if self.sent_again:
+            retrying.await_others(self, self.sent_again)
+            self.sent_again = ()
         if not self.due:
+            self.attention = bool(self._beside)
             return
         if self.closed:
             if self.mended_by:
@@ -167,14 +172,18 @@ class Window:
 
     def micro_step_failed(self, error: BaseException) -> None:
         """An exception left the micro-step: the window is as before it, unless collectives have been issued."""
-        for adapter in self.adapters:
-            adapter.disarm()
         began = self.closing and (self.ledger.issued() > 0 or self.voted)
         self.closing = self.inside = False
         self.job.tap.on_first_gradient(self.ledger, None)
         if began:
+            for adapter in self.adapters:
+                adapter.disarm()
             closing.tell_failure(self, error)
         else:
+            self.sent_again = retrying.sent_again(self, [adapter for adapter in self.adapters if adapter.abandon()])
+            self.attention |= bool(self.sent_again)
+            if self.sent_again and retrying.of_a_lost_rank(error):
+                closing.name_missing(self, error)
             self.ledger.micro_step_abandon()
 
     # --- the end of a window ---------------------------------------------------------------------------------------------
@@ -191,7 +200,9 @@ class Window:
                 self.agreement.issue(closing.vote(self, contributes=False, divisor=divisor))
             try:
                 verdict = self.agreement.read()
-            except GradgateError:
+            except GradgateError as error:
+                if not in_time and self.job.mode == "every_micro_step":
+                    error.add_note(closing.UNEVEN)
                 self.ledger.window_close(stepped=False, failed=True)
                 raise
         kept = self.kept

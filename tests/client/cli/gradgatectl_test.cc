@@ -1,6 +1,8 @@
 // The real binary against a fake daemon: exit codes, what goes to which stream, signals, closed pipes.
 
+#include <pty.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -132,19 +134,60 @@ TEST(GradgatectlAlone, NoDaemonIsExitCode3) {
 
 TEST(GradgatectlAlone, WrongCommandLineIsExitCode2) {
   const std::string help = "; gradgatectl --help tells how it is called";
-  ExpectFails(Ctl({}), 2, "A subcommand is required" + help);
-  ExpectFails(Ctl({"job"}), 2, "unknown command or option \"job\"" + help);
-  ExpectFails(Ctl({"status"}), 2, "JOB is required" + help);
+  ExpectFails(Ctl({"status"}), 2, "JOB is required; gradgatectl status --help tells how it is called");
   ExpectFails(Ctl({"status", ""}), 2, "JOB is empty" + help);
-  ExpectFails(Ctl({"--dir", "/a", "--target", "/b", "jobs"}), 2, "--target excludes --dir" + help);
+  ExpectFails(Ctl({"--dir", "/a", "--target", "/b", "jobs"}), 2,
+              "--target excludes --dir; gradgatectl jobs --help tells how it is called");
+  ExpectFails(Ctl({"policy", "set", "x", "mode=none"}), 2,
+              "mode=none: must be one of auto, window, window_replica, every_micro_step, given" + help);
   ExpectFails(Ctl({"--target", "node2:1", "jobs"}), 2,
               "target node2:1 is another machine and needs TLS: give the CA, certificate and key files");
   for (const char* timeout : {"0", "-1", "nan", "inf", "soon", "86401"}) {
-    ExpectFails(Ctl({"jobs", absl::StrCat("--timeout=", timeout)}), 2,
-                absl::StrCat("--timeout: \"", timeout, "\" is not a number of seconds from 0.001 to 86400", help));
+    ExpectFails(
+        Ctl({"jobs", absl::StrCat("--timeout=", timeout)}), 2,
+        absl::StrCat("--timeout: \"", timeout,
+                     "\" is not a number of seconds from 0.001 to 86400; gradgatectl jobs --help tells how it is called"));
   }
   EXPECT_EQ(Ctl({"windows", "x", "--last", "0"}).exit_code, 2);
+  ExpectFails(Ctl({"status", "x", "--user", "no-such-user"}), 2,
+              "no user \"no-such-user\" on this machine; give the uid" + help);
+  ExpectFails(Ctl({"jobs", "--user", "0"}), 2, "--user tells whose JOB is meant, and there is none" + help);
   EXPECT_EQ(Ctl({"watch", "x", "--from", "-1"}).exit_code, 2);
+}
+
+TEST(GradgatectlAlone, WhatWasPerhapsMeantIsSaid) {
+  const auto error = [](const std::vector<std::string>& arguments) {
+    const Result result = Ctl(arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.output, "");
+    return result.error;
+  };
+  EXPECT_THAT(error({}), StartsWith("gradgatectl: a command is missing, one of jobs, nodes, "));
+  EXPECT_EQ(error({"job"}),
+            "gradgatectl: unknown command \"job\"; did you mean \"jobs\"?; gradgatectl --help tells how it is called\n");
+  EXPECT_EQ(error({"zzzzzz"}), "gradgatectl: unknown command \"zzzzzz\"; gradgatectl --help tells how it is called\n");
+  EXPECT_THAT(error({"polciy", "get", "x"}), HasSubstr("did you mean \"policy\"?"));
+  EXPECT_THAT(error({"policy", "gte", "x"}),
+              HasSubstr("unknown command \"gte\"; did you mean \"get\"?; gradgatectl policy --help"));
+  EXPECT_THAT(error({"policy"}), HasSubstr("a command is missing, one of get, watch, set; gradgatectl policy --help"));
+  EXPECT_THAT(error({"windows", "x", "--lats=3"}), HasSubstr("unknown option \"--lats\"; did you mean \"--last\"?; "));
+  EXPECT_THAT(error({"windows", "x", "--jsn"}), HasSubstr("did you mean \"--json\"?"));
+  EXPECT_THAT(error({"jobs", "x"}), HasSubstr("\"x\" is one word too many; gradgatectl jobs --help"));
+  EXPECT_THAT(error({"completion", "tcsh"}), HasSubstr("tcsh"));
+}
+
+TEST(GradgatectlAlone, HelpFitsATerminalAndTellsExitCodesOnce) {
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {}, {"jobs"}, {"doctor"}, {"plan"}, {"policy"}, {"policy", "set"}, {"certs"}, {"completion"}}) {
+    auto arguments = command;
+    arguments.push_back("--help");
+    const Result help = Ctl(arguments);
+    EXPECT_EQ(help.exit_code, 0);
+    std::istringstream lines(help.output);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 82u) << line;  // two may be half of one letter
+    EXPECT_EQ(help.output.find("Exit codes:") != std::string::npos, command.empty());
+    EXPECT_EQ(help.output.find("Exit code 5:") != std::string::npos, command == std::vector<std::string>{"doctor"});
+  }
 }
 
 TEST(GradgatectlAlone, HelpTellsTheExitCodesAndVersionTheVersion) {
@@ -159,7 +202,7 @@ TEST_F(Gradgatectl, MissingJobIsExitCode4AndListsTheOthers) {
   const std::string expected = "no job \"digit\" at " + daemon_.socket_path() + "; known jobs: digits, resnet";
   ExpectFails(Ask({"status", "digit"}), 4, expected);
   ExpectFails(Ask({"windows", "digit", "--json"}), 4, expected);
-  ExpectFails(Ask({"watch", "digit"}), 4, expected + "; only ranks of this daemon's own node can be watched");
+  ExpectFails(Ask({"watch", "digit"}), 4, expected);
 }
 
 TEST_F(Gradgatectl, NamesFromTrainersCannotReachTheTerminal) {
@@ -202,6 +245,38 @@ TEST_F(Gradgatectl, TablesComeOnStandardOutput) {
   EXPECT_THAT(status.output, AllOf(StartsWith("digits  running  run 3f2a"), HasSubstr("reductions per optimizer step")));
 }
 
+// What `command` writes to a terminal of `columns`.
+std::string OnTerminal(const std::vector<std::string>& command, unsigned short columns) {
+  winsize size{};
+  size.ws_col = columns;
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
+  if (child == 0) {
+    std::vector<char*> words;
+    for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+    words.push_back(nullptr);
+    execv(words[0], words.data());
+    _exit(127);
+  }
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got; (got = read(terminal, buffer, sizeof(buffer))) > 0;) text.append(buffer, got);
+  close(terminal);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  return text;
+}
+
+TEST_F(Gradgatectl, ATerminalGetsWhatFitsAndAPipeAll) {
+  const std::vector<std::string> command = CtlCommand({"status", "digits", "--dir", daemon_.directory()});
+  std::istringstream lines(OnTerminal(command, 80));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 81u) << line;  // \r
+  EXPECT_THAT(lines.str(), AllOf(HasSubstr("red/step"), HasSubstr("(left out: micro-step, ")));
+  EXPECT_THAT(OnTerminal(command, 250), Not(HasSubstr("(left out: ")));
+  EXPECT_THAT(Ask({"status", "digits"}).output, AllOf(HasSubstr("suppressed  late"), Not(HasSubstr("(left out: "))));
+}
+
 TEST_F(Gradgatectl, WindowsAreShownOldestFirstAlsoTheLatest) {
   const std::string all = Ask({"windows", "digits"}).output;
   EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), 2 + 10);
@@ -234,6 +309,9 @@ TEST_F(Gradgatectl, WatchShowsRowsAndTheEnd) {
   EXPECT_EQ(daemon_.watch_first_index, 3);
   EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 2 + 4 + 1);
   EXPECT_THAT(result.output, HasSubstr("\njob ended: digits  finished  "));
+  EXPECT_EQ(daemon_.last_scope, v1::SCOPE_JOB);
+  EXPECT_EQ(Ask({"watch", "digits", "--local"}).exit_code, 0);
+  EXPECT_EQ(daemon_.last_scope, v1::SCOPE_NODE);
 }
 
 TEST_F(Gradgatectl, WatchAsJsonIsAnObjectALine) {

@@ -77,7 +77,7 @@ TEST(PlanAlone, ThePresentModeIsWhatOthersAreComparedWith) {
 }
 
 TEST(PlanAlone, WrongNumbersAreExitCode2) {
-  const std::string help = "; gradgatectl --help tells how it is called";
+  const std::string help = "; gradgatectl plan --help tells how it is called";
   const struct {
     std::vector<std::string> arguments;
     std::string error;

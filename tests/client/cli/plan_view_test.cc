@@ -63,6 +63,14 @@ TEST(PlanView, OfAJobShowsWhatWasMeasuredAndWhatIsOpen) {
   EXPECT_EQ(PlanView(response), Golden("plan_job.txt"));
 }
 
+TEST(PlanView, NamesNodesThatDidNotAnswerFirst) {
+  v1::PlanSyncResponse response = Answered(SampleRequest());
+  v1::NodeAnswer& node = *response.add_nodes();
+  node.set_node_name("b");
+  node.set_error("did not answer within 2s");
+  EXPECT_THAT(PlanView(response), ::testing::StartsWith("! node b did not answer within 2s: its ranks are missing here\nfrom"));
+}
+
 TEST(PlanView, ShortStepsHaveDigitsEnough) {
   v1::PlanSyncRequest request;
   request.mutable_numbers()->set_rank_count(2);

@@ -95,8 +95,7 @@ TEST_F(PolicyCommands, GetShowsItAndAsJsonTheWholeAnswer) {
 }
 
 TEST_F(PolicyCommands, SetSendsTheWordsAndWaitsUntilItIsAdopted) {
-  daemon_.script = {Proposed(), Staged(), Staged(), Adopted()};
-  daemon_.hold = true;
+  daemon_.followed = {Proposed(), Staged(), Staged(), Adopted()};
   const Result result = Ask({"set", "digits", "mode=window", "bucket=8KiB", "wire=given", "--expected-version", "6"});
   EXPECT_EQ(result.exit_code, 0) << result.error;
   EXPECT_EQ(result.error, "");
@@ -111,44 +110,61 @@ TEST_F(PolicyCommands, SetSendsTheWordsAndWaitsUntilItIsAdopted) {
   EXPECT_THAT(request.actor(), HasSubstr("@"));
   EXPECT_EQ(request.expected_version(), 6);
   EXPECT_FALSE(request.validate_only());
-  EXPECT_EQ(daemon_.watched_job, SampleJob("digits").run_id()) << "a later run of the name is another job";
+  EXPECT_EQ(daemon_.followed_job, absl::StrCat(SampleJob("digits").user_id(), "/", SampleJob("digits").run_id()))
+      << "a later run of the name is another job";
+  EXPECT_EQ(daemon_.watch_calls, 0) << "of which the daemon has few";
+}
+
+TEST_F(PolicyCommands, AUserIsSentAsPartOfTheJob) {
+  EXPECT_EQ(Ask({"set", "digits", "mode=window", "--wait", "0", "--user", "1007"}).exit_code, 0);
+  EXPECT_EQ(daemon_.set_request.job(), "1007/digits");
+  EXPECT_EQ(Ask({"set", "digits", "mode=window", "--wait", "0", "--user", "root"}).exit_code, 0);
+  EXPECT_EQ(daemon_.set_request.job(), "0/digits");
+  EXPECT_EQ(Ask({"set", "7/digits", "mode=window", "--wait", "0"}).exit_code, 0);
+  EXPECT_EQ(daemon_.set_request.job(), "7/digits");
 }
 
 TEST_F(PolicyCommands, RejectedIsExitCode1AndSaysWhy) {
-  daemon_.script = {At(7, v1::POLICY_STATE_REJECTED, "rejected by rank 1: its wrapper has no buckets")};
-  daemon_.hold = true;
+  daemon_.followed = {At(7, v1::POLICY_STATE_REJECTED, "rejected by rank 1: its wrapper has no buckets")};
   const Result result = Ask({"set", "digits", "bucket=8KiB"});
   ExpectError(result, 1,
               "version 7 will not be adopted: rejected by rank 1: its wrapper has no buckets; the job goes on as before");
-  EXPECT_THAT(result.output, HasSubstr("version 7 rejected: rejected by rank 1"));
+  EXPECT_THAT(result.output, HasSubstr("version 7 rejected by rank 1"));
 }
 
 TEST_F(PolicyCommands, SupersededIsExitCode1AndNamesWho) {
-  daemon_.script = {Proposed(), At(9, v1::POLICY_STATE_PROPOSED, "")};
-  daemon_.hold = true;
+  daemon_.followed = {Proposed(), At(9, v1::POLICY_STATE_PROPOSED, "")};
   ExpectError(Ask({"set", "digits", "mode=auto"}), 1,
               "version 9, proposed since by bob@host, has taken the place of version 7");
 }
 
 TEST_F(PolicyCommands, ADaemonThatHasNotHeardOfItYetIsWaitedFor) {
-  daemon_.script = {At(5, v1::POLICY_STATE_ADOPTED, "the former"), At(0, v1::POLICY_STATE_UNSPECIFIED, "none"), Adopted()};
+  daemon_.followed = {At(5, v1::POLICY_STATE_ADOPTED, "the former"), At(0, v1::POLICY_STATE_UNSPECIFIED, "none"), Adopted()};
   const Result result = Ask({"set", "digits", "mode=auto"});
   EXPECT_EQ(result.exit_code, 0) << result.error;
   EXPECT_THAT(result.output, Not(HasSubstr("the former")));
 }
 
 TEST_F(PolicyCommands, AJobThatEndsBeforeItAdoptsIsExitCode1) {
-  daemon_.script = {Staged()};
-  ExpectError(Ask({"set", "digits", "mode=auto"}), 1, "the job ended before it adopted the policy");
-  daemon_.script = {};
+  daemon_.followed = {Staged(), Staged()};
+  daemon_.followed[1].mutable_job()->set_state(v1::STATE_FINISHED);
   ExpectError(Ask({"set", "digits", "mode=auto"}), 1, "the job ended before it adopted the policy");
 }
 
 TEST_F(PolicyCommands, AWaitThatIsOverIsExitCode1AndItStillStands) {
-  daemon_.script = {Staged()};
-  daemon_.hold = true;
+  daemon_.followed = {Staged()};
+  const absl::Time begin = absl::Now();
   ExpectError(Ask({"set", "digits", "mode=auto", "--wait", "0.3"}), 1,
               "version 7 was not adopted within 300ms; it still stands");
+  EXPECT_GE(absl::Now() - begin, absl::Milliseconds(300));
+}
+
+TEST_F(PolicyCommands, ADaemonThatFailsMeanwhileIsNamedAndItStillStands) {
+  daemon_.followed = {Staged()};
+  for (const auto& [code, exit_code] : {std::pair(grpc::StatusCode::UNAVAILABLE, 3), {grpc::StatusCode::INTERNAL, 1}}) {
+    daemon_.follow_fail = grpc::Status(code, "in its own words");
+    ExpectError(Ask({"set", "digits", "mode=auto"}), exit_code, "version 7 was proposed, then: ");
+  }
 }
 
 TEST_F(PolicyCommands, WithoutAWaitItIsDoneOnceItIsInTheStore) {
@@ -168,7 +184,7 @@ TEST_F(PolicyCommands, ADryRunProposesAndWaitsForNothing) {
 }
 
 TEST_F(PolicyCommands, SetAsJsonIsAnObjectALine) {
-  daemon_.script = {Staged(), Adopted()};
+  daemon_.followed = {Staged(), Adopted()};
   const Result result = Ask({"set", "digits", "mode=auto", "--json"});
   EXPECT_EQ(result.exit_code, 0) << result.error;
   const std::vector<std::string> lines = absl::StrSplit(result.output, '\n');
@@ -180,8 +196,7 @@ TEST_F(PolicyCommands, SetAsJsonIsAnObjectALine) {
 }
 
 TEST_F(PolicyCommands, AnInterruptedWaitIsNoSuccess) {
-  daemon_.script = {Staged()};
-  daemon_.hold = true;
+  daemon_.followed = {Staged()};
   for (const int number : {SIGINT, SIGTERM}) {
     ChildProcess child(Command({"set", "digits", "mode=auto"}), {});
     ASSERT_TRUE(child.ReadUntil("staged")) << child.error();
@@ -256,7 +271,7 @@ TEST_F(PolicyCommands, ASilentWatchAsksWhetherTheDaemonLives) {
 
 TEST_F(PolicyCommands, WrongCommandLineIsExitCode2) {
   const std::pair<std::vector<std::string>, const char*> cases[] = {
-      {{}, "subcommand is required"},
+      {{}, "a command is missing, one of get, watch, set"},
       {{"put", "digits"}, ""},
       {{"get"}, "JOB is required"},
       {{"get", ""}, "JOB is empty"},

@@ -32,6 +32,7 @@ v1::PolicyStatus Sample() {
   proposed.set_content_hash("00c0ffee00c0ffee");
   proposed.mutable_policy()->set_sync_mode(v1::SYNC_MODE_WINDOW);
   proposed.mutable_policy()->set_bucket_bytes(25 << 20);
+  proposed.mutable_former_policy()->set_wire_type(v1::WIRE_TYPE_BF16);
   proposed.set_actor("ann@host");
   proposed.set_node_name("n1");
   proposed.mutable_propose_time()->set_seconds(absl::ToUnixSeconds(SampleNow()) - 83);
@@ -48,6 +49,7 @@ v1::PolicyStatus Sample() {
   second.set_node_name("n2");
   second.set_state(v1::STATE_LOST);
   second.set_rejected_version(5);
+  second.set_rejection(v1::POLICY_REJECTION_NO_BUCKETS);
   status.set_store("etcd://10.0.0.1:2379");
   v1::NodeAnswer& node = *status.add_nodes();
   node.set_node_name("n3");
@@ -59,6 +61,13 @@ v1::PolicyStatus Sample() {
 
 TEST(PolicyView, HasAllOfIt) { EXPECT_EQ(PolicyView(Sample(), SampleNow()), Golden("policy.txt")); }
 
+TEST(PolicyView, WhatWasInheritedIsToldSo) {
+  v1::PolicyStatus status = Sample();
+  EXPECT_THAT(PolicyView(status, SampleNow()), ::testing::Not(::testing::HasSubstr("inherited")));
+  status.mutable_proposed()->set_inherited_from_attempt(0);
+  EXPECT_THAT(PolicyView(status, SampleNow()), ::testing::HasSubstr("inherited from attempt 0, which had it in force\n"));
+}
+
 TEST(PolicyView, WithoutAPolicyThereAreOnlyTheRanks) {
   v1::PolicyStatus status = Sample();
   status.clear_proposed();
@@ -66,8 +75,35 @@ TEST(PolicyView, WithoutAPolicyThereAreOnlyTheRanks) {
   status.set_detail("none");
   const std::string text = PolicyView(status, SampleNow());
   EXPECT_THAT(text, HasSubstr("no policy: none\n"));
-  EXPECT_THAT(text, Not(HasSubstr("bucket")));
+  EXPECT_THAT(text, Not(HasSubstr("\nbucket")));
   EXPECT_THAT(text, HasSubstr("store: etcd://10.0.0.1:2379\n"));
+}
+
+TEST(PolicyView, OfAnAdoptedPolicyThatIsInForceAndNothingElse) {
+  v1::PolicyStatus status = Sample();
+  status.set_state(v1::POLICY_STATE_ADOPTED);
+  status.set_detail("in force on all ranks from window 9 on");
+  for (v1::RankPolicy& rank : *status.mutable_ranks()) {
+    rank.set_adopted_version(7);
+    rank.set_adopted_window_index(9);
+    rank.clear_rejected_version();
+  }
+  const std::string text = PolicyView(status, SampleNow());
+  EXPECT_THAT(text, HasSubstr("\nin force: version 7 since window 9 on all ranks\n"));
+  EXPECT_THAT(text, HasSubstr("\npolicy       in force\n"));
+  EXPECT_THAT(text, HasSubstr("\nmode         window\n"));
+  EXPECT_THAT(text, Not(HasSubstr("rejection")));
+}
+
+TEST(PolicyView, ARejectedPolicyStandsBehindTheOneInForceWithItsReasonOnce) {
+  v1::PolicyStatus status = Sample();
+  status.set_state(v1::POLICY_STATE_REJECTED);
+  status.set_detail("rejected by rank 1: no buckets");
+  status.mutable_ranks(1)->set_rejected_version(7);
+  const std::string text = PolicyView(status, SampleNow());
+  EXPECT_LT(text.find("in force: version 6"), text.find("version 7 rejected by rank 1: no buckets\n"));
+  EXPECT_THAT(text, HasSubstr("policy       in force           rejected\n"));
+  EXPECT_THAT(text, Not(HasSubstr("last rejection")));
 }
 
 TEST(PolicyLine, EachStateHasItsWord) {

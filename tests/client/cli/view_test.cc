@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "client/cli/node_view.h"
 #include "client/cli/problems.h"
 #include "client/cli/window_view.h"
+#include "client/cli/wrap.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/samples.h"
@@ -125,7 +127,7 @@ TEST(NodeProblems, AreSaidOnAllViews) {
   EXPECT_THAT(status, HasSubstr("node-a  c\n"));
   v1::ListJobsResponse jobs;
   AddNodes(&jobs);
-  EXPECT_EQ(JobsView(jobs, SampleNow()), lines + "no job yet\n");
+  EXPECT_EQ(JobsView(jobs, SampleNow()).find(lines + "no job yet"), 0u);
   v1::ListWindowsResponse windows;
   AddNodes(&windows);
   EXPECT_EQ(WindowsView(windows), lines + "no closed window kept\n");
@@ -164,6 +166,9 @@ TEST(NodesView, HasARowForEachDaemon) {
   response.set_store("etcd://10.0.0.9:2379");
   response.set_store_shared(true);
   EXPECT_EQ(NodesView(response, SampleNow()), Golden("nodes.txt"));
+  for (v1::Job& job : *response.mutable_nodes(0)->mutable_jobs()) job.set_state(v1::STATE_FINISHED);
+  response.mutable_nodes(0)->mutable_jobs(5)->set_state(v1::STATE_RUNNING);
+  EXPECT_THAT(NodesView(response, SampleNow()), HasSubstr("digits5")) << "one that runs is not left out";
   response.set_store_shared(false);
   response.set_store_trouble("no answer since noon");
   EXPECT_THAT(NodesView(response, SampleNow()), HasSubstr("! store: no answer since noon\n"));
@@ -171,7 +176,11 @@ TEST(NodesView, HasARowForEachDaemon) {
   EXPECT_THAT(NodesView({}, SampleNow()), HasSubstr("store: none\n"));
 }
 
-TEST(JobsView, OfNoJobSaysSo) { EXPECT_EQ(JobsView({}, SampleNow()), "no job yet\n"); }
+TEST(JobsView, OfNoJobSaysSoAndHowOneGetsThere) {
+  EXPECT_EQ(JobsView({}, SampleNow()),
+            "no job yet: a trainer appears once it attaches; it must run on this node and find this daemon's directory, by "
+            "GRADGATE_DIR where gradgated has --dir\n");
+}
 
 v1::Window BadWindow() {
   v1::Window window = SampleWindow(126);
@@ -203,6 +212,54 @@ TEST(WindowsView, HasARowForEachRankAndWhatIsWrongAboveThem) {
 
 TEST(WindowsView, OfNoWindowSaysSo) { EXPECT_EQ(WindowsView({}), "no closed window kept\n"); }
 
+// Tables fit without being wrapped: a line of theirs that is too wide would be broken below itself.
+void ExpectFits(const std::string& text, size_t width) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const bool prose = line.find("run ") != std::string::npos || line[0] == '!' || line[0] == '(' || line[0] == 's';
+    if (!prose) {
+      EXPECT_LE(Width(line), width) << text;
+    }
+  }
+}
+
+TEST(Views, FitTheTerminal) {
+  v1::ListJobsResponse jobs;
+  *jobs.add_jobs() = SampleJob("a-job-with-a-name-that-somebody-took-great-pains-to-find-v2");
+  jobs.mutable_jobs(0)->set_sync_mode(v1::SYNC_MODE_EVERY_MICRO_STEP);
+  v1::GetJobStatsResponse stats = SampleStats("digits");
+  AddNodes(&stats);
+  for (v1::RankStats& rank : *stats.mutable_ranks()) {
+    rank.set_host_name("a-host-with-a-long-name.example.org");
+    rank.set_node_name("a-node-with-a-long-name.example.org");
+  }
+  v1::ListWindowsResponse windows;
+  *windows.add_windows() = BadWindow();
+  v1::ListNodesResponse nodes;
+  *nodes.add_nodes()->mutable_answer() = stats.nodes(1);
+  nodes.mutable_nodes(0)->mutable_answer()->set_answered(true);
+  for (int i = 0; i < 6; ++i) *nodes.mutable_nodes(0)->add_jobs() = SampleJob(absl::StrCat("digits", i));
+  for (const size_t width : {80, 100, 120, 300}) {
+    ExpectFits(JobsView(jobs, SampleNow(), width), width);
+    ExpectFits(StatusView(stats, SampleNow(), width), width);
+    ExpectFits(WindowsView(windows, width), width);
+    ExpectFits(NodesView(nodes, SampleNow(), width), width);
+  }
+  EXPECT_THAT(JobsView(jobs, SampleNow(), 80), HasSubstr("  3f2a91c0\n"));
+  EXPECT_THAT(WindowsView(windows, 80), HasSubstr("unstepped,"));
+  EXPECT_EQ(StatusView(stats, SampleNow(), 300), StatusView(stats, SampleNow()));
+}
+
+TEST(WatchView, KeepsItsColumnsOnANarrowTerminal) {
+  WatchView view(80);
+  const std::string header = view.Header();
+  v1::WatchWindowsResponse message;
+  *message.mutable_window() = BadWindow();
+  const std::string rows = view.Next(message, SampleNow());
+  ExpectFits(header + rows, 80);
+  EXPECT_THAT(header, ::testing::StartsWith("(left out: min-max, late, bytes; a wider terminal"));
+}
+
 TEST(WatchView, ShowsRowsThenWhatIsWrongThenTheEnd) {
   WatchView view;
   v1::WatchWindowsResponse message;
@@ -215,6 +272,40 @@ TEST(WatchView, ShowsRowsThenWhatIsWrongThenTheEnd) {
   shown += view.Next(message, SampleNow());
   shown += view.Next(end, SampleNow());
   EXPECT_EQ(shown, Golden("watch.txt"));
+}
+
+TEST(WatchView, SaysOfNodesWhatHasChangedAlone) {
+  WatchView view;
+  v1::WatchWindowsResponse message;
+  for (const char* name : {"a", "b", "c"}) {
+    v1::NodeAnswer& node = *message.add_nodes();
+    node.set_node_name(name);
+    node.set_answered(true);
+  }
+  EXPECT_EQ(view.Next(message, SampleNow()), "");
+  message.mutable_nodes(1)->set_answered(false);
+  message.mutable_nodes(1)->set_error("did not answer\x1b within 1s");
+  const std::string silent = "! node b did not answer\\x1b within 1s: its ranks are missing here\n";
+  EXPECT_EQ(view.Next(message, SampleNow()), silent);
+  message.mutable_nodes(2)->set_note("odd");
+  EXPECT_EQ(view.Next(message, SampleNow()), "! node c: odd\n");
+  EXPECT_EQ(view.Next(message, SampleNow()), "");
+  message.mutable_nodes(1)->set_answered(true);
+  message.mutable_nodes()->RemoveLast();
+  EXPECT_EQ(view.Next(message, SampleNow()), "node b answers again\n! node c has left the store: it is no longer asked\n");
+  message.mutable_nodes(1)->set_answered(false);
+  EXPECT_EQ(view.Next(message, SampleNow()), silent);
+  *message.mutable_window() = SampleWindow(124);
+  message.clear_nodes();
+  EXPECT_EQ(view.Next(message, SampleNow()).find("node"), std::string::npos);
+}
+
+TEST(WatchView, ALoneDaemonSaysThatRanksAreMissing) {
+  WatchView view;
+  v1::WatchWindowsResponse message;
+  message.add_nodes()->set_answered(true);
+  message.mutable_nodes(0)->set_note("no common store");
+  EXPECT_EQ(view.Next(message, SampleNow()), "! ranks of other nodes are missing here: no common store\n");
 }
 
 }  // namespace

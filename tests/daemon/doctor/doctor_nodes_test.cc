@@ -18,6 +18,7 @@ using testing::End;
 using ::testing::HasSubstr;
 using testing::HealthyJob;
 using testing::Message;
+using ::testing::Not;
 using testing::RankOf;
 using testing::Stand;
 using testing::Wait;
@@ -42,6 +43,20 @@ TEST(DoctorEvidence, MergesNodesAndNamesTheNodeOfTheMissingRank) {
   const std::vector<v1::Verdict> verdicts = Diagnose(evidence);
   ASSERT_THAT(Kinds(verdicts), ElementsAre(v1::VERDICT_KIND_HUNG));
   EXPECT_THAT(absl::StrJoin(verdicts[0].evidence(), "\n"), HasSubstr("rank 1 on host-a (node node-b), pid 4001"));
+}
+
+TEST(DoctorEvidence, NamesTheRankOfANodeThatIsCutOffAndBlamesNobodyElse) {
+  Evidence evidence = HealthyJob();
+  Wait(RankOf(evidence, 0), kS(16), 2);
+  Wait(RankOf(evidence, 2), kS(16), 1);  // it lacks what rank 1 was to send for the first collective
+  evidence.other_nodes_asked = true;
+  evidence.nodes[0].mutable_ranks()->DeleteSubrange(1, 1);
+  const std::vector<v1::Verdict> verdicts = Diagnose(evidence);
+  ASSERT_THAT(Kinds(verdicts), ElementsAre(v1::VERDICT_KIND_HUNG, v1::VERDICT_KIND_RANKS_UNSEEN));
+  EXPECT_THAT(verdicts[0].headline(), HasSubstr("ranks 0, 2 have waited 16 s for rank 1, which is not seen"));
+  EXPECT_THAT(verdicts[0].ranks(), ElementsAre(1));
+  EXPECT_THAT(verdicts[0].evidence(), Contains("not seen: rank 1"));
+  EXPECT_THAT(verdicts[0].advice(), ElementsAre(HasSubstr("the node of rank 1")));
 }
 
 TEST(DoctorEvidence, TakesTheRunningOneOfARankThatTwoNodesKnow) {
@@ -105,6 +120,18 @@ TEST(DoctorEvidence, NeverSaysThatNobodyWaitsWhereSomebodyMay) {
     Stand(rank, kS(150), 2), rank.mutable_stats()->mutable_collectives(0)->set_unknown_count(9);
   }
   EXPECT_THAT(absl::StrJoin(Diagnose(unseen)[0].evidence(), "\n"), HasSubstr("cannot be seen here"));
+}
+
+TEST(DoctorEvidence, NeverSaysThatRanksLiveWhichHaveEnded) {
+  Evidence evidence = HealthyJob();
+  evidence.other_nodes_asked = true;
+  evidence.nodes[0].mutable_ranks()->DeleteSubrange(1, 1);
+  for (v1::RankEvidence& rank : *evidence.nodes[0].mutable_ranks()) rank.mutable_stats()->set_state(v1::STATE_FINISHED);
+  const auto verdicts = Diagnose(evidence);
+  ASSERT_THAT(Kinds(verdicts), ElementsAre(v1::VERDICT_KIND_RANKS_UNSEEN));
+  const std::string told = absl::StrJoin(verdicts[0].evidence(), "\n");
+  EXPECT_THAT(told, HasSubstr("none of them runs"));
+  EXPECT_THAT(told, Not(HasSubstr("live")));
 }
 
 TEST(DoctorEvidence, SaysSinceWhenAJobIsIdle) {

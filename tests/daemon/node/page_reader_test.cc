@@ -48,7 +48,7 @@ TEST(PageHeader, BadMagic) {
 TEST(PageHeader, BadMajor) {
   FakePage fake({});
   fake.page().header.major = 2;
-  ExpectRejected(CheckPageHeader(fake.page()), Rejection::kPageVersion, "version 2.1");
+  ExpectRejected(CheckPageHeader(fake.page()), Rejection::kPageVersion, "version 2.2");
 }
 
 TEST(PageHeader, BadHash) {

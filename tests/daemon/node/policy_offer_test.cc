@@ -23,10 +23,11 @@ class FakePolicies final : public PolicySource {
     ++ticks_;
     return generation_;
   }
-  link::PolicyFrame FrameFor(const JobKey& job) const override {
+  link::PolicyFrame FrameFor(const JobKey& job, const std::string& launch_id) const override {
     MutexLock lock(&mutex_);
     ++asked_;
     asked_run_ = job.run_id;
+    asked_launch_ = launch_id;
     const auto at = frames_.find(job.job_name);
     return at == frames_.end() ? link::PolicyFrame{} : at->second;
   }
@@ -48,6 +49,11 @@ class FakePolicies final : public PolicySource {
     return asked_run_;
   }
 
+  std::string asked_launch() const {
+    MutexLock lock(&mutex_);
+    return asked_launch_;
+  }
+
   // False if the listener does not look so often in time.
   bool AwaitTicks(uint64_t count) const {
     const uint64_t end = ticks_ + count;
@@ -61,7 +67,7 @@ class FakePolicies final : public PolicySource {
   mutable std::atomic<uint64_t> ticks_ = 0, asked_ = 0;
   mutable Mutex mutex_;
   std::map<std::string, link::PolicyFrame> frames_ ABSL_GUARDED_BY(mutex_);
-  mutable std::string asked_run_ ABSL_GUARDED_BY(mutex_);
+  mutable std::string asked_run_ ABSL_GUARDED_BY(mutex_), asked_launch_ ABSL_GUARDED_BY(mutex_);
 };
 
 class PolicyOfferTest : public ListenerTest {
@@ -106,6 +112,13 @@ TEST_F(PolicyOfferTest, AfterTheWelcomeOfItsJob) {
   EXPECT_EQ(answer.policy.header.magic, link::kMagic);
   EXPECT_EQ(answer.policy.header.frame_bytes, sizeof(link::PolicyFrame));
   EXPECT_EQ(source_.asked_run(), "11111111111111111111111111111111");
+  EXPECT_EQ(source_.asked_launch(), "") << "not known";
+  FakePage known({.rank = 1});
+  known.page().identity.launch_id[15] = 7;
+  FakeTrainer other(path());
+  Greet(other, known);
+  EXPECT_EQ(NextVersion(other), 5u);
+  EXPECT_EQ(source_.asked_launch(), "00000000000000000000000000000007");
 }
 
 TEST_F(PolicyOfferTest, NothingBeforeHelloAndNothingWhereThereIsNone) {

@@ -247,9 +247,51 @@ TEST_F(RegistryTest, AnotherUsersJobOfTheSameNameShadowsNobodys) {
   Connect(other, kUid + 1);
   const absl::Status ambiguous = registry_.GetJobStats("job").status();
   EXPECT_EQ(ambiguous.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(ambiguous.message()), HasSubstr(absl::StrCat("run 111111111111 of uid ", kUid)));
-  EXPECT_THAT(std::string(ambiguous.message()), HasSubstr("give a run id"));
+  EXPECT_THAT(std::string(ambiguous.message()),
+              HasSubstr(absl::StrCat(kUid, "/job (run 111111111111), ", kUid + 1, "/job (run 121212121212)")));
+  EXPECT_THAT(std::string(ambiguous.message()), HasSubstr("--user UID"));
+  EXPECT_EQ(Stats(absl::StrCat(kUid, "/job")).job.user_id, kUid);
+  EXPECT_EQ(Stats(absl::StrCat(kUid + 1, "/job")).job.user_id, kUid + 1);
+  EXPECT_EQ(registry_.GetJobStats(absl::StrCat(kUid + 2, "/job")).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(registry_.GetJobStats(absl::StrCat(kUid, "/")).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Stats("111111").job.run_id.substr(0, 2), "11");
+}
+
+TEST_F(RegistryTest, WhoClaimsAnothersRunHidesItFromNobodyWhoNamesTheUser) {
+  FakePage own({}), squatter({.world_size = 1}), later({.job_name = absl::StrCat(kUid, "/job"), .run_id_bytes = RunId('\x12')});
+  Connect(own);
+  Connect(squatter, kUid + 1);
+  Connect(later, kUid + 1);
+  const std::string run(32, '1');
+  const absl::Status ambiguous = registry_.GetJobStats(run).status();
+  EXPECT_EQ(ambiguous.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(ambiguous.message()), HasSubstr(absl::StrCat("claim the run \"", run, "\": ", kUid, "/", run)));
+  EXPECT_EQ(Stats(absl::StrCat(kUid, "/", run)).job.user_id, kUid);
+  EXPECT_EQ(Stats(absl::StrCat(kUid + 1, "/111111")).job.user_id, kUid + 1);
+  EXPECT_EQ(Stats(absl::StrCat(kUid, "/job")).job.user_id, kUid) << "whatever another calls his";
+  EXPECT_EQ(Stats(absl::StrCat(kUid + 1, "/", kUid, "/job")).job.run_id.substr(0, 2), "12");
+  const auto watch = registry_.StartWatch(absl::StrCat(kUid, "/job"), std::nullopt);
+  ASSERT_TRUE(watch.ok()) << watch.status();
+  EXPECT_EQ(watch->job_id, Stats(absl::StrCat(kUid, "/job")).job.id);
+}
+
+TEST_F(RegistryTest, PoliciesInForceOfKnownLaunches) {
+  FakePage first({}), second({.rank = 1}), unknown({.job_name = "unknown", .run_id_bytes = RunId('\x12')});
+  for (FakePage* page : {&first, &second}) page->page().identity.launch_id[0] = 0xab;
+  Connect(first);
+  Connect(second);
+  Connect(unknown);
+  EXPECT_EQ(Stats("job").job.launch_id, "ab" + std::string(30, '0'));
+  EXPECT_EQ(Stats("unknown").job.launch_id, "");
+  EXPECT_TRUE(registry_.ListPoliciesInForce().empty());
+  second.page().totals.policy_version = 7;
+  unknown.page().totals.policy_version = 8;
+  registry_.Tick();
+  const auto in_force = registry_.ListPoliciesInForce();
+  ASSERT_EQ(in_force.size(), 1u);
+  EXPECT_EQ(in_force[0].job.job_name, "job");
+  EXPECT_EQ(in_force[0].launch_id, "ab" + std::string(30, '0'));
+  EXPECT_EQ(in_force[0].version, 7u);
 }
 
 TEST_F(RegistryTest, RanksOfAJobAreBounded) {

@@ -134,6 +134,8 @@ TEST(Measure, NodesWithDifferentNumbersOfRanksAreNotCounted) {
   FakeJob job = PlainJob();
   job.stats.mutable_ranks(2)->set_host_name("a");
   EXPECT_EQ(Read(job).question.numbers.node_count, std::nullopt);
+  EXPECT_THAT(Read(job).notes, Contains(HasSubstr("as if all ranks were on one node")));
+  EXPECT_THAT(Read(PlainJob()).notes, Not(Contains(HasSubstr("as if all ranks"))));
 }
 
 TEST(Measure, PartialFailedAndDisagreedWindowsAreNot) {

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <chrono>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -55,8 +56,9 @@ class Call final : public grpc::ServerGenericBidiReactor, public std::enable_sha
     ++peer_->call_count;
     if (!reply_.status) return;
     if (reply_.delay == absl::ZeroDuration()) return Reply();
+    // The alarm keeps its callback for as long as it lives itself, which is as long as the call.
     alarm_.Set(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(reply_.delay),
-               [self = shared_from_this()](bool) { self->Reply(); });
+               [self = shared_from_this()](bool) mutable { std::exchange(self, nullptr)->Reply(); });
   }
 
   void Reply() {
@@ -76,7 +78,10 @@ class Call final : public grpc::ServerGenericBidiReactor, public std::enable_sha
     if (!ended_.exchange(true)) Finish(status);
   }
 
-  void OnDone() override { const auto last = std::move(self_); }
+  void OnDone() override {
+    alarm_.Cancel();
+    const auto last = std::move(self_);
+  }
 
   FakePeer* const peer_;
   const FakePeer::Behaviour* const behaviour_;

@@ -47,7 +47,21 @@ TEST(ChooseJob, SeveralUsersJobsOfOneNameAreListed) {
   const auto choice = ChooseJob("train", {Claim(0, 'a', 10, 1000), Claim(1, 'b', 20, 2000)});
   EXPECT_EQ(choice.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(choice.status().message()),
-              HasSubstr("run aaaaaaaaaaaa of uid 1000, run bbbbbbbbbbbb of uid 2000; give a run id"));
+              HasSubstr("1000/train (run aaaaaaaaaaaa), 2000/train (run bbbbbbbbbbbb); give one of these"));
+}
+
+TEST(ChooseJob, OfTheUserThatIsNamed) {
+  const std::vector<JobClaim> claims = {Claim(0, 'a', 90, 666), Claim(1, 'b', 20, 1000), Claim(2, 'a', 10, 1000)};
+  const auto named = ChooseJob("1000/train", claims);
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_EQ(named->job.run_id(), std::string(32, 'b'));
+  const auto run = ChooseJob("1000/" + std::string(32, 'a'), {Claim(0, 'a', 90, 666, 0, 50), Claim(2, 'a', 10, 1000)});
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->job.user_id(), 1000) << "though the asked daemon has another's";
+  ASSERT_EQ(run->strays.size(), 1u);
+  EXPECT_EQ(run->strays[0].first, 0u);
+  EXPECT_EQ(ChooseJob("7/train", claims).status().code(), absl::StatusCode::kNotFound)
+      << "nodes that answer what was not asked";
 }
 
 TEST(ChooseJob, SeveralRunsOfOneBeginningAreAnError) {
@@ -88,6 +102,8 @@ TEST(NoSuchJob, NamesThoseThatDidNotAnswer) {
 TEST(IsWholeRunId, NeedsAllDigits) {
   EXPECT_TRUE(IsWholeRunId("0123456789abcdefABCDEF0123456789"));
   EXPECT_FALSE(IsWholeRunId("0123456789abcdefABCDEF012345678"));
+  EXPECT_TRUE(IsWholeRunId("1000/0123456789abcdefABCDEF0123456789"));
+  EXPECT_FALSE(IsWholeRunId("1000/0123456789abcdefABCDEF01234"));
   EXPECT_FALSE(IsWholeRunId("0123456789abcdefABCDEF012345678g"));
 }
 

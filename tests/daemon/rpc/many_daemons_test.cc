@@ -1,142 +1,32 @@
-// Several daemons' gRPC servers in one process, each with its own registry, and a store that they share.
+// Questions that any of several daemons answers for all.
 
-#include <unistd.h>
+#include "tests/daemon/rpc/many_daemons.h"
 
+#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "daemon/node/clock.h"
-#include "daemon/policy/policy_desk.h"
-#include "daemon/rpc/server.h"
-#include "daemon/store/memory_store.h"
 #include "gmock/gmock.h"
-#include "gradgate/v1/stats.grpc.pb.h"
-#include "grpcpp/grpcpp.h"
-#include "gtest/gtest.h"
-#include "tests/daemon/fake_page.h"
+#include "gradgate/v1/diagnosis.grpc.pb.h"
 #include "tests/daemon/rpc/fake_peer.h"
-#include "tests/daemon/rpc/fake_store.h"
 
 namespace gradgate {
 namespace {
 
+using testing::Daemons;
 using testing::DeadAddress;
 using testing::DeafPort;
 using ::testing::ElementsAre;
-using testing::FakeIdentity;
 using testing::FakePage;
 using testing::FakePeer;
-using testing::FakeStore;
 using ::testing::HasSubstr;
-
-constexpr uint32_t kUid = 1000;
-
-class Daemons : public ::testing::Test {
- protected:
-  struct Daemon {
-    std::string name;
-    std::string socket;
-    std::unique_ptr<Registry> registry;
-    MemoryStore policies;
-    std::unique_ptr<PolicyDesk> desk;
-    std::unique_ptr<RpcServer> server;
-    std::unique_ptr<v1::SyncStatsService::Stub> stub;
-  };
-
-  Daemons() {
-    std::string pattern = ::testing::TempDir() + "/gg_XXXXXX";
-    directory_ = mkdtemp(pattern.data());
-  }
-  ~Daemons() override {
-    daemons_.clear();
-    std::error_code ignored;
-    for (const std::string& file : files_) unlink((directory_ + "/" + file).c_str());
-    rmdir(directory_.c_str());
-  }
-
-  // Named a, b, c… and known to each other unless `store` is null.
-  Daemon& Add(const Store* store, const TlsFiles& tls = {}) {
-    Daemon& daemon = *daemons_.emplace_back(std::make_unique<Daemon>());
-    daemon.name = absl::StrCat("n", absl::Dec(daemons_.size(), absl::kZeroPad3));
-    daemon.socket = absl::StrCat(directory_, "/", daemon.name, ".sock");
-    daemon.registry = std::make_unique<Registry>(RegistryOptions{}, &clock_);
-    RpcOptions options;
-    options.socket_path = daemon.socket;
-    options.tcp_listen = tls.all() ? "0.0.0.0:0" : "127.0.0.1:0";
-    options.tls = tls;
-    options.store = store;
-    options.node_name = daemon.name;
-    options.version = "1.2.3";
-    daemon.desk = std::make_unique<PolicyDesk>(&daemon.policies, &clock_, daemon.name);
-    auto server = RpcServer::Start(options, daemon.registry.get(), daemon.desk.get());
-    EXPECT_TRUE(server.ok()) << server.status();
-    daemon.server = *std::move(server);
-    daemon.stub =
-        v1::SyncStatsService::NewStub(grpc::CreateChannel("unix:" + daemon.socket, grpc::InsecureChannelCredentials()));
-    if (store != nullptr) store_.AddNode(daemon.name, Address(daemon), tls.all());
-    return daemon;
-  }
-  void Add(size_t count) {
-    for (size_t i = 0; i < count; ++i) Add(&store_);
-  }
-
-  static std::string Address(const Daemon& daemon) { return absl::StrCat("127.0.0.1:", daemon.server->tcp_port()); }
-
-  // A trainer on a node.
-  FakePage& Run(size_t daemon, const FakeIdentity& identity, uint32_t uid = kUid, int windows = 0) {
-    FakePage& page = *pages_.emplace_back(std::make_unique<FakePage>(identity));
-    for (int i = 0; i < windows; ++i) page.CloseWindow();
-    EXPECT_TRUE(daemons_[daemon]->registry->Register(uid, page.Map()).ok());
-    return page;
-  }
-
-  template <typename Request, typename Response>
-  grpc::Status Call(size_t daemon,
-                    grpc::Status (v1::SyncStatsService::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                    const Request& request, Response* response, absl::Duration timeout = absl::Seconds(15)) {
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-    return (daemons_[daemon]->stub.get()->*method)(&context, request, response);
-  }
-
-  v1::GetJobStatsResponse Stats(size_t daemon, const std::string& job, v1::Scope scope = v1::SCOPE_UNSPECIFIED) {
-    v1::GetJobStatsRequest request;
-    request.set_job(job);
-    request.set_scope(scope);
-    v1::GetJobStatsResponse response;
-    status_ = Call(daemon, &v1::SyncStatsService::Stub::GetJobStats, request, &response);
-    return response;
-  }
-  v1::ListJobsResponse Jobs(size_t daemon, v1::Scope scope = v1::SCOPE_JOB) {
-    v1::ListJobsRequest request;
-    request.set_scope(scope);
-    v1::ListJobsResponse response;
-    status_ = Call(daemon, &v1::SyncStatsService::Stub::ListJobs, request, &response);
-    EXPECT_TRUE(status_.ok()) << status_.error_message();
-    return response;
-  }
-  static std::vector<int> Ranks(const v1::GetJobStatsResponse& response) {
-    std::vector<int> ranks;
-    for (const auto& rank : response.ranks()) ranks.push_back(rank.rank());
-    return ranks;
-  }
-
-  std::string directory_;
-  std::vector<std::string> files_;
-  SystemClock clock_;
-  FakeStore store_;
-  std::vector<std::unique_ptr<FakePage>> pages_;
-  std::vector<std::unique_ptr<Daemon>> daemons_;
-  grpc::Status status_;
-};
+using testing::kUid;
 
 TEST_F(Daemons, AnyOfThemAnswersForTheWholeJob) {
   Add(3);
@@ -244,12 +134,49 @@ TEST_F(Daemons, AnotherUserCannotPutRanksIntoAJob) {
   Run(1, {.rank = 1, .world_size = 2}, 666);
   Stats(0, "job");
   EXPECT_EQ(status_.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status_.error_message(), HasSubstr("of uid 1000, run 111111111111 of uid 666; give a run id"));
+  EXPECT_THAT(status_.error_message(), HasSubstr("666/job (run 111111111111), 1000/job (run 111111111111); give one of these"));
+  for (const uint32_t uid : {kUid, 666u}) {
+    const auto named = Stats(0, absl::StrCat(uid, "/job"));
+    ASSERT_TRUE(status_.ok()) << status_.error_message();
+    EXPECT_EQ(named.job().user_id(), uid);
+    EXPECT_THAT(Ranks(named), ElementsAre(uid == kUid ? 0 : 1)) << "on whichever node it is";
+  }
   const auto stats = Stats(0, "11111111111111111111111111111111");
   ASSERT_TRUE(status_.ok()) << status_.error_message();
   EXPECT_THAT(Ranks(stats), ElementsAre(0));
   EXPECT_THAT(stats.nodes(1).note(), HasSubstr("of uid 666"));
   EXPECT_EQ(Jobs(0).jobs_size(), 2);
+}
+
+// Somebody who claims the run on another node, where it has ranks, too.
+TEST_F(Daemons, WhoClaimsARunTakesNoRankOfItAway) {
+  Add(3);
+  const std::string run(32, '1');
+  Run(0, {.rank = 0, .world_size = 3});
+  Run(1, {.rank = 1, .world_size = 3});
+  Run(1, {.rank = 2, .world_size = 3}, 666);
+  Run(2, {.rank = 2, .world_size = 3});
+  for (const std::string& job :
+       {run, absl::StrCat(kUid, "/", run), absl::StrCat(kUid, "/job"), absl::StrCat(kUid, "/111111")}) {
+    const auto stats = Stats(0, job);
+    ASSERT_TRUE(status_.ok()) << job << ": " << status_.error_message();
+    EXPECT_EQ(stats.job().user_id(), kUid) << job;
+    EXPECT_THAT(Ranks(stats), ElementsAre(0, 1, 2)) << job;
+  }
+  Stats(1, run);
+  EXPECT_EQ(status_.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << "there it is not clear whose is meant";
+  EXPECT_THAT(status_.error_message(), HasSubstr(absl::StrCat(kUid, "/", run)));
+  EXPECT_THAT(Ranks(Stats(1, absl::StrCat(kUid, "/", run))), ElementsAre(0, 1, 2));
+  EXPECT_THAT(Ranks(Stats(1, absl::StrCat("666/", run))), ElementsAre(2));
+  v1::PlanSyncRequest plan;
+  plan.set_job(absl::StrCat(kUid, "/", run));
+  v1::PlanSyncResponse response;
+  grpc::ClientContext context;
+  const auto planned = v1::DiagnosisService::NewStub(daemons_[1]->channel)->PlanSync(&context, plan, &response);
+  EXPECT_THAT(planned.error_message(), HasSubstr("has closed 0 full windows")) << "both of its questions are of this user's";
+  Stats(0, "job");
+  EXPECT_EQ(status_.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status_.error_message(), HasSubstr("node n002: jobs of several users"));
 }
 
 TEST_F(Daemons, WindowsOfAllNodesPageTogether) {
@@ -275,6 +202,89 @@ TEST_F(Daemons, WindowsOfAllNodesPageTogether) {
   request.set_page_token("nonsense");
   v1::ListWindowsResponse page;
   EXPECT_EQ(Call(0, &v1::SyncStatsService::Stub::ListWindows, request, &page).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(Daemons, APlanIsMadeFromTheRanksOfAllNodes) {
+  Add(3);
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    FakePage& page = Run(rank / 2, {.rank = rank, .world_size = 4});
+    page.page().roles[0].issued_count.store(50);
+    page.page().cells[0][0].issued_count[0].store(50);
+    page.page().cells[0][0].bytes[0].store(50 * 4000);
+    for (uint64_t i = 0; i < 50; ++i) {
+      page::WindowRecord record = FakePage::MakeRecord(i);
+      record.suppressed_median_ns = rank == 3 ? 20'000'000 : 10'000'000;
+      record.boundary_ns = record.suppressed_median_ns + 5'000'000;
+      page.CloseWindow(record);
+    }
+  }
+  const auto plan = [&](size_t daemon, v1::Scope scope) {
+    v1::PlanSyncRequest request;
+    request.set_job("job");
+    request.set_scope(scope);
+    v1::PlanSyncResponse response;
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(15)));
+    status_ = v1::DiagnosisService::NewStub(daemons_[daemon]->channel)->PlanSync(&context, request, &response);
+    return response;
+  };
+  for (size_t daemon = 0; daemon < 3; ++daemon) {
+    const v1::PlanSyncResponse response = plan(daemon, v1::SCOPE_UNSPECIFIED);
+    ASSERT_TRUE(status_.ok()) << status_.error_message();
+    EXPECT_NEAR(response.plan().numbers().compute_seconds(), 0.02, 1e-9) << "rank 3 of the other node computes longest";
+    EXPECT_EQ(response.job().running_rank_count(), 4);
+    EXPECT_EQ(response.nodes_size(), 3);
+    for (const std::string& note : response.notes()) EXPECT_EQ(note.find("measured on"), std::string::npos) << note;
+  }
+  const v1::PlanSyncResponse local = plan(0, v1::SCOPE_NODE);
+  EXPECT_NEAR(local.plan().numbers().compute_seconds(), 0.01, 1e-9);
+  EXPECT_EQ(local.nodes_size(), 1);
+  EXPECT_THAT(local.notes(), ::testing::Contains(HasSubstr("measured on 2 of 4 ranks")));
+  plan(2, v1::SCOPE_NODE);
+  EXPECT_EQ(status_.error_code(), grpc::StatusCode::NOT_FOUND);
+
+  daemons_[1]->server->ShutDown(absl::ZeroDuration());
+  FakePeer counts_alone([](const std::string& method, const std::string&) {
+    return method == "/gradgate.v1.SyncStatsService/GetJobStats"
+               ? FakePeer::Reply{grpc::Status(grpc::StatusCode::NOT_FOUND, "no such job")}
+               : FakePeer::Reply{grpc::Status(grpc::StatusCode::INTERNAL, "broken")};
+  });
+  store_.AddNode("zz", counts_alone.address());
+  const v1::PlanSyncResponse part = plan(0, v1::SCOPE_JOB);
+  ASSERT_TRUE(status_.ok()) << status_.error_message();
+  EXPECT_NEAR(part.plan().numbers().compute_seconds(), 0.01, 1e-9);
+  ASSERT_EQ(part.nodes_size(), 4);
+  EXPECT_THAT(part.nodes(1).error(), HasSubstr("cannot be reached"));
+  EXPECT_TRUE(part.nodes(2).answered());
+  EXPECT_FALSE(part.nodes(3).answered()) << "it left out the windows";
+}
+
+TEST_F(Daemons, APlanWhoseCallerGoesAwayEndsTheQuestionsToOthers) {
+  Add(1);
+  Run(0, {.rank = 0}, kUid, 5);
+  for (const char* silent_for : {"GetJobStats", "ListWindows"}) {
+    FakePeer hung([&](const std::string& method, const std::string&) {
+      const bool silent = method.find(silent_for) != std::string::npos;
+      return silent ? FakePeer::Never() : FakePeer::Reply{grpc::Status(grpc::StatusCode::NOT_FOUND, "no such job")};
+    });
+    store_.AddNode("hung", hung.address());
+    const int calls = silent_for == std::string("GetJobStats") ? 1 : 2;
+    grpc::ClientContext context;
+    v1::PlanSyncRequest request;
+    request.set_job("job");
+    v1::PlanSyncResponse response;
+    std::thread caller([&] {
+      const auto stub = v1::DiagnosisService::NewStub(daemons_[0]->channel);
+      EXPECT_EQ(stub->PlanSync(&context, request, &response).error_code(), grpc::StatusCode::CANCELLED);
+    });
+    const absl::Time begin = absl::Now();
+    while (hung.call_count < calls && absl::Now() < begin + absl::Seconds(10)) std::this_thread::yield();
+    context.TryCancel();
+    caller.join();
+    while (hung.cancelled_count == 0 && absl::Now() < begin + absl::Seconds(10)) std::this_thread::yield();
+    EXPECT_EQ(hung.cancelled_count, 1) << silent_for;
+    EXPECT_EQ(hung.call_count, calls) << silent_for;
+  }
 }
 
 TEST_F(Daemons, NodesAreListedWithTheirJobs) {

@@ -12,7 +12,7 @@
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/merge_jobs.h"
 #include "daemon/rpc/merge_windows.h"
-#include "daemon/rpc/stats_service.h"
+#include "daemon/rpc/stats_answers.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
 #include "tests/daemon/fake_page.h"
@@ -199,6 +199,7 @@ TEST(MergeProperty, WindowsAreThoseOfOneNodeOnEveryPage) {
         together.mutable_windows()->MergeFrom(page->windows());
         *together.mutable_job() = page->job();
         together.set_closed_below_index(page->closed_below_index());
+        together.set_closed_by_running_index(page->closed_by_running_index());
         request.set_page_token(page->next_page_token());
       } while (!request.page_token().empty());
       ASSERT_EQ(Difference(*one, together), "");

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/node/clock.h"
+#include "daemon/rpc/policy_watch.h"
 #include "daemon/rpc/server.h"
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
@@ -400,6 +401,19 @@ TEST_F(PolicyServiceTest, AWatchShowsEachChangeAndTheEnd) {
   EXPECT_TRUE(watch->reader->Finish().ok());
 }
 
+TEST(PolicyWatchTest, HowSoonANodeAnsweredIsNoNewsAndWhetherItDidIs) {
+  v1::PolicyStatus before;
+  before.add_nodes()->set_answered(true);
+  before.mutable_nodes(0)->mutable_answer_duration()->set_nanos(1);
+  before.mutable_job()->set_window_count(3);
+  v1::PolicyStatus after = before;
+  after.mutable_nodes(0)->mutable_answer_duration()->set_nanos(2);
+  after.mutable_job()->set_window_count(4);
+  EXPECT_TRUE(TellTheSame(before, after));
+  after.mutable_nodes(0)->set_answered(false);
+  EXPECT_FALSE(TellTheSame(before, after));
+}
+
 TEST_F(PolicyServiceTest, TheFirstMessageComesAtOnce) {
   absl::Duration waited;
   for (int i = 0; i < 4; ++i) {
@@ -479,6 +493,17 @@ TEST_F(PolicyServiceTest, AShutdownEndsWatches) {
   server_->ShutDown(absl::Seconds(1));
   EXPECT_FALSE(watch->Read());
   EXPECT_EQ(watch->reader->Finish().error_code(), StatusCode::UNAVAILABLE);
+}
+
+TEST_F(PolicyServiceTest, AStoreThatHangsIsToldBeforeTheCallersTimeIsOver) {
+  Start();
+  store_.hang = true;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
+  v1::SetPolicyResponse response;
+  const grpc::Status status = stub_->SetPolicy(&context, Change("job", v1::SYNC_MODE_AUTO), &response);
+  EXPECT_EQ(status.error_code(), StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), AllOf(HasSubstr("the store"), HasSubstr("the policy may be in it all the same")));
 }
 
 // Calls whose answers are taken later.

@@ -62,37 +62,66 @@ bool Accepts(int port) {
 
 bool EtcdServer::installed() { return !Find("etcd").empty() && !Find("etcdctl").empty(); }
 
+EtcdServer::Ports EtcdServer::FreePorts() { return {FreePort(), FreePort()}; }
+
+std::string EtcdServer::MembersOf(const std::vector<Ports>& ports) {
+  std::string members;
+  for (const Ports& one : ports) members += (members.empty() ? "" : ",") + NameOf(one) + "=" + one.PeerUrl();
+  return members;
+}
+
 EtcdServer::EtcdServer(std::string scheme, std::vector<std::string> flags)
     : scheme_(std::move(scheme)), flags_(std::move(flags)) {
   for (int attempt = 0; attempt < 5 && !process_; ++attempt) {  // another process may take a port first
-    client_port_ = FreePort();
-    peer_port_ = FreePort();
+    ports_ = FreePorts();
+    members_ = MembersOf({ports_});
     Start();
   }
   EXPECT_TRUE(running()) << Log();
 }
 
+std::vector<std::unique_ptr<EtcdServer>> EtcdServer::Cluster(size_t count) {
+  std::vector<std::unique_ptr<EtcdServer>> members;
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    std::vector<Ports> ports(count);
+    std::generate(ports.begin(), ports.end(), FreePorts);
+    members.clear();
+    for (const Ports& one : ports) members.emplace_back(new EtcdServer(one, MembersOf(ports)))->Launch();
+    if (std::all_of(members.begin(), members.end(), [](const auto& member) { return member->AwaitServing(); })) return members;
+  }
+  ADD_FAILURE() << members[0]->Log();
+  return members;
+}
+
 bool EtcdServer::Start() {
+  Launch();
+  return AwaitServing();
+}
+
+void EtcdServer::Launch() {
   const std::string client = scheme_ + "://" + endpoint();
-  const std::string peer = "http://127.0.0.1:" + std::to_string(peer_port_);
+  const std::string peer = ports_.PeerUrl();
   std::vector<std::string> arguments = {Find("etcd"),
-                                        "--name=test",
+                                        "--name=" + NameOf(ports_),
                                         "--data-dir=" + (directory_ / "data"),
                                         "--listen-client-urls=" + client,
                                         "--advertise-client-urls=" + client,
                                         "--listen-peer-urls=" + peer,
                                         "--initial-advertise-peer-urls=" + peer,
-                                        "--initial-cluster=test=" + peer,
+                                        "--initial-cluster=" + members_,
                                         "--logger=zap",
                                         "--log-outputs=" + (directory_ / "log")};
   arguments.insert(arguments.end(), flags_.begin(), flags_.end());
   std::filesystem::remove(directory_ / "log");
   process_ = std::make_unique<Process>(arguments);
+}
+
+bool EtcdServer::AwaitServing() {
   const auto has_ended = [this] {
     siginfo_t info{};
     return waitid(P_PID, static_cast<id_t>(process_->pid()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
   };
-  const auto serves = [this] { return Log().find("serving client traffic") != std::string::npos && Accepts(client_port_); };
+  const auto serves = [this] { return Log().find("serving client traffic") != std::string::npos && Accepts(ports_.client); };
   if (!Await([&] { return serves() || has_ended(); }) || has_ended()) process_.reset();
   return running();
 }

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/store/etcd/etcd_options.h"
@@ -22,14 +23,20 @@ class EtcdServer {
   // Runs it, with more flags if need be, and waits until it answers. `scheme` is http or https; the latter needs flags.
   explicit EtcdServer(std::string scheme = "http", std::vector<std::string> flags = {});
 
+  // Members of one etcd, all of them running.
+  static std::vector<std::unique_ptr<EtcdServer>> Cluster(size_t count);
+
   bool running() const { return process_ != nullptr; }
-  std::string endpoint() const { return "127.0.0.1:" + std::to_string(client_port_); }
+  std::string endpoint() const { return "127.0.0.1:" + std::to_string(ports_.client); }
   // Options with short patience, so that tests are quick.
   EtcdOptions Options() const;
 
   void Kill();
-  // On the same ports, with the same data.
+  // On the same ports, with the same data. A member of a cluster answers only where most of them run.
   bool Start();
+  // Does not wait until it answers.
+  void Launch();
+  bool AwaitServing();
   void Freeze();
   void Thaw();
   // Its data; not while it runs.
@@ -41,13 +48,22 @@ class EtcdServer {
   std::string Log() const;
 
  private:
-  bool Launch();
+  struct Ports {
+    int client = 0;
+    int peer = 0;
+    std::string PeerUrl() const { return "http://127.0.0.1:" + std::to_string(peer); }
+  };
+  static Ports FreePorts();
+  static std::string NameOf(const Ports& ports) { return "m" + std::to_string(ports.client); }
+  static std::string MembersOf(const std::vector<Ports>& ports);
+
+  EtcdServer(const Ports& ports, std::string members) : scheme_("http"), ports_(ports), members_(std::move(members)) {}
 
   const std::string scheme_;
   const std::vector<std::string> flags_;
   TempDir directory_;
-  int client_port_ = 0;
-  int peer_port_ = 0;
+  Ports ports_;
+  std::string members_;  // of its cluster: NAME=URL,NAME=URL
   std::unique_ptr<Process> process_;
 };
 

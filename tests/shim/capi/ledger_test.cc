@@ -211,6 +211,7 @@ TEST(Ledger, OtherTrafficIsNoReduction) {
       ledger.counts().Issued(kDp, CollectiveOp::kAllReduce, TrafficClass::kOther, 8, 1);
       ledger.counts().Issued(kDp, CollectiveOp::kAllReduce, TrafficClass::kOurs, 8, 1);
       if (closes) Issue(ledger, kDp, 1);
+      EXPECT_EQ(ledger.counts().trainer_collectives(kDp), closes ? 2u : 1u);
       ASSERT_TRUE(ledger.EndMicroStep().ok());
     }
     CloseWindow(ledger, Stepped(4));

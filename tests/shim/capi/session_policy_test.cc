@@ -192,9 +192,9 @@ TEST_F(SessionPolicyTest, BucketSizeIsAdoptedAndEveryByteStaysTheSame) {
 }
 
 TEST_F(SessionPolicyTest, BucketSizeOfViewsIsFixed) {
-  link::PolicyFrame frame = Policy(5);
-  frame.bucket_bytes = 4096;
   Run(2, nullptr, [&](uint32_t rank, Session& session) {
+    link::PolicyFrame frame = Policy(5);
+    frame.bucket_bytes = 4096;
     ranks_->Offer(rank, Sealed(frame));
     for (int i = 0; i < 3; ++i) FullWindow(session);
     EXPECT_EQ(PlaceOf(session.page()), (Place{0, 0, 0, 5, PolicyRejection::kFixed}));

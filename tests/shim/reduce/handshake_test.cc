@@ -12,7 +12,6 @@ namespace gradgate {
 namespace {
 
 using testing::HasSubstr;
-using RunId = std::array<uint8_t, 16>;
 
 constexpr int64_t kMs = 1'000'000;
 
@@ -24,33 +23,38 @@ HandshakeOptions Options(Store* store, uint32_t rank, uint32_t world_size, int64
   options.world_size = world_size;
   options.facts = {{"gradgate", "0.1.0"}, {"accumulate", "4"}};
   options.run_id[0] = static_cast<uint8_t>(rank + 1);
+  options.launch_id[15] = static_cast<uint8_t>(rank + 101);
   options.timeout_ns = timeout_ns;
   return options;
 }
 
-TEST(Handshake, AllRanksTakeTheRunIdOfRankZero) {
+TEST(Handshake, AllRanksTakeTheIdsOfRankZero) {
   MemoryStore store;
-  std::vector<RunId> ids(4);
+  std::vector<AgreedIds> ids(4);
   std::vector<std::thread> ranks;
   for (uint32_t rank = 0; rank < 4; ++rank) {
     ranks.emplace_back([&, rank] { EXPECT_TRUE(Handshake(Options(&store, rank, 4), &ids[rank]).ok()); });
   }
   for (std::thread& rank : ranks) rank.join();
-  for (const RunId& id : ids) EXPECT_EQ(id[0], 1);
+  for (const AgreedIds& id : ids) {
+    EXPECT_EQ(id.run_id[0], 1);
+    EXPECT_EQ(id.launch_id[15], 101);
+  }
 }
 
 TEST(Handshake, OneProcessNeedsNoStore) {
-  RunId id{};
+  AgreedIds id;
   EXPECT_TRUE(Handshake(Options(nullptr, 0, 1), &id).ok());
-  EXPECT_EQ(id[0], 1);
+  EXPECT_EQ(id.run_id[0], 1);
+  EXPECT_EQ(id.launch_id[15], 101);
 }
 
 TEST(Handshake, EveryMissingRankIsNamedByRankZeroAndByTheOthers) {
   MemoryStore store;
-  RunId id{};
+  AgreedIds id;
   Status from_zero, from_two;
   std::thread zero([&] { from_zero = Handshake(Options(&store, 0, 5, 300 * kMs), &id); });
-  RunId other{};
+  AgreedIds other;
   std::thread two([&] { from_two = Handshake(Options(&store, 2, 5, 300 * kMs), &other); });
   zero.join();
   two.join();
@@ -62,7 +66,7 @@ TEST(Handshake, EveryMissingRankIsNamedByRankZeroAndByTheOthers) {
 
 TEST(Handshake, RankZeroMissingIsNamedByTheOthers) {
   MemoryStore store;
-  RunId id{};
+  AgreedIds id;
   const Status status = Handshake(Options(&store, 1, 2, 100 * kMs), &id);
   EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
   EXPECT_THAT(status.message(), HasSubstr("no gradgate on ranks [0]"));
@@ -70,7 +74,7 @@ TEST(Handshake, RankZeroMissingIsNamedByTheOthers) {
 
 TEST(Handshake, EveryDifferenceIsNamed) {
   MemoryStore store;
-  RunId id{};
+  AgreedIds id;
   ASSERT_TRUE(store.Set("p/hello/1", "gradgate=0.1.0\naccumulate=8\n", kMs).ok());
   ASSERT_TRUE(store.Set("p/hello/2", "accumulate=4\n", kMs).ok());
   const Status status = Handshake(Options(&store, 0, 3), &id);
@@ -88,9 +92,9 @@ TEST(Handshake, EveryDifferenceIsNamed) {
 
 TEST(Handshake, AStoreOfAnotherRunIsRefused) {
   MemoryStore store;
-  RunId id{};
+  AgreedIds id;
   std::thread other([&] {
-    RunId theirs{};
+    AgreedIds theirs;
     EXPECT_TRUE(Handshake(Options(&store, 1, 2), &theirs).ok());
   });
   EXPECT_TRUE(Handshake(Options(&store, 0, 2), &id).ok());
@@ -103,14 +107,15 @@ TEST(Handshake, AStoreOfAnotherRunIsRefused) {
 }
 
 TEST(Handshake, GarbageInTheStoreIsAnErrorNotACrash) {
-  for (const char* verdict : {"", "ok", "ok zz", "ok 0123", "nonsense", "4", "ok 0123456789abcdef0123456789abcdeF"}) {
+  for (const char* verdict : {"", "ok", "ok zz", "ok 0123", "nonsense", "4", "ok 0123456789abcdef0123456789abcdeF",
+                              "ok 0123456789abcdef0123456789abcdef", "ok 0123456789abcdef0123456789abcdef 0123"}) {
     MemoryStore store;
-    RunId id{};
+    AgreedIds id;
     ASSERT_TRUE(store.Set("p/verdict", verdict, kMs).ok());
     EXPECT_FALSE(Handshake(Options(&store, 1, 2, 100 * kMs), &id).ok()) << verdict;
   }
   MemoryStore store;
-  RunId id{};
+  AgreedIds id;
   ASSERT_TRUE(store.Set("p/hello/1", std::string("\0\xff=\n==\n", 7), kMs).ok());
   EXPECT_EQ(Handshake(Options(&store, 0, 2), &id).code(), Code::kAborted);
 }
@@ -123,7 +128,7 @@ class DeadStore : public Store {
 
 TEST(Handshake, AStoreThatIsGoneIsTold) {
   DeadStore store;
-  RunId id{};
+  AgreedIds id;
   const Status status = Handshake(Options(&store, 0, 2), &id);
   EXPECT_EQ(status.code(), Code::kUnavailable);
   EXPECT_EQ(status.message(), "the store is gone");

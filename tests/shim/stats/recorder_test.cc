@@ -50,6 +50,7 @@ TEST(Recorder, IdentityIsPublished) {
   RecorderIdentity identity;
   identity.job_name = "digits";
   for (uint8_t i = 0; i < 16; ++i) identity.run_id[i] = static_cast<uint8_t>(i + 1);
+  for (uint8_t i = 0; i < 16; ++i) identity.launch_id[i] = static_cast<uint8_t>(i + 101);
   identity.attempt = 2;
   identity.rank = 3;
   identity.world_size = 4;
@@ -63,6 +64,7 @@ TEST(Recorder, IdentityIsPublished) {
   const page::PageIdentity& published = recorder->page().identity;
   EXPECT_STREQ(published.job_name, "digits");
   EXPECT_EQ(std::memcmp(published.run_id, identity.run_id, 16), 0);
+  EXPECT_EQ(std::memcmp(published.launch_id, identity.launch_id, 16), 0);
   EXPECT_STREQ(published.shim_version, GRADGATE_VERSION);
   char host[256] = {};
   ASSERT_EQ(::gethostname(host, sizeof(host) - 1), 0);

@@ -94,8 +94,8 @@ class Adapter:
         return NoEffect("no_buckets", f"{self.kind}: this wrapper has no buckets whose size could be set")
 
     def recast(self, bucket_mb: float | None, wire: str | None) -> bool:
-        """Between windows, on all ranks alike, where cannot_recast is None: bucket size and wire type from here on; None: as it was
-        wrapped, and the gradients' own type. Whether the buckets changed."""
+        """Between windows, on all ranks alike, where cannot_recast is None, or "static_graph", which keeps its buckets: bucket size and
+        wire type from here on; None: as it was wrapped, and the gradients' own type. Whether the buckets changed."""
         raise NotImplementedError
 
     def arm(self, plan: Plan) -> None:
@@ -106,6 +106,12 @@ class Adapter:
         """Called after each backward, in exceptions too: the wrapper's flags are as they were before arm, except for suppression
         that must last until the boundary (FSDP2's are set anew by the next arm)."""
         raise NotImplementedError
+
+    def abandon(self) -> bool:
+        """Called instead of disarm when the micro-step has failed before it reduced, perhaps on this rank alone. Whether another try sends
+        again what this one has sent."""
+        self.disarm()
+        return True
 
     def late(self) -> None:
         """Reduces what is accumulated, issuing what the wrapper would have issued, and waits. Afterwards every p.grad holds what a

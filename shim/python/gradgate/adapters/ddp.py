@@ -11,14 +11,14 @@ import torch
 
 from . import ddp_late, ddp_options, ddp_state
 from .base import Adapter, Group, NoEffect, Role, Unreduced
-from .comm_hooks import Wire, reduce_in_wire_type, wire_type
+from .comm_hooks import Registering, Wire, reduce_in_wire_type, wire_type
 from .flag import switch
 
 _REMEDY = "Wrap with find_unused_parameters=True, or use them in every micro-step, or freeze them before wrapping"
 _UNMARKED = re.compile(r"indices which did not receive grad for rank \d+:((?: *\d+)+)")
 
 
-# A hook stays with its wrapper for good; the next attachment finds it.
+# A hook stays with its reducer for good; the next attachment finds it.
 _wires: weakref.WeakKeyDictionary[torch.nn.Module, Wire] = weakref.WeakKeyDictionary()
 
 
@@ -90,7 +90,7 @@ class Ddp(Adapter):
         if chosen is None:
             return
         if self._wire is None:
-            self._wire = Wire(None, chosen)
+            self._wire = Wire(None, None)
             self._register_hook(self._wire)
             _wires[self.module] = self._wire
         self._wire.wire = chosen
@@ -109,10 +109,15 @@ class Ddp(Adapter):
         if self._wrapped_bytes is None:
             self._wrapped_bytes = present
         wanted = self._wrapped_bytes if bucket_mb is None else ddp_options.bucket_bytes(bucket_mb)
-        self.configure(bucket_mb=wanted / 2**20 if wanted != present else None, wire=wire, keep_params=False)
-        if wire is None and self._wire is not None:
+        fixed = self.cannot_recast() is not None
+        dropping = wire is None and self._wire is not None and self._wire.given is None
+        if dropping and not fixed:
+            self._drop_hook()
+        change = (wanted != present or dropping) and not fixed
+        self.configure(bucket_mb=wanted / 2**20 if change else None, wire=wire, keep_params=False)
+        if self._wire is not None and wire is None:
             self._wire.wire = None
-        return wanted != present
+        return change
 
     def _set_bucket_bytes(self, size: int) -> None:
         ddp_state.rebuild_reducer(self._ddp, size, self.parameters())
@@ -120,9 +125,18 @@ class Ddp(Adapter):
     def _register_hook(self, state: Wire) -> None:
         state.process_group = self._ddp.process_group
         self._ddp.register_comm_hook(state, reduce_in_wire_type)
+        self._ddp.__dict__["register_comm_hook"] = Registering(self._ddp, state)
+
+    def _drop_hook(self) -> None:
+        """The next reducer has none."""
+        self._ddp._comm_hooks = [held for held in self._ddp._comm_hooks if held[1] is not self._wire]
+        self._ddp.logger._set_comm_hook_name("")
+        self._ddp.__dict__.pop("register_comm_hook", None)
+        self._wire = None
+        _wires.pop(self.module, None)
 
     def _user_hook(self) -> str:
-        return "" if self._wire is not None else ddp_state.hook_name(self._ddp)
+        return "" if self._wire is not None and self._wire.given is None else ddp_state.hook_name(self._ddp)
 
     def averages(self) -> bool:
         return not self._user_hook()

@@ -124,17 +124,29 @@ class Fsdp2(Adapter):
         self._plan = plan
 
     def disarm(self) -> None:
-        context = self._root._state_ctx
-        if context.iter_forward_root is not None or context.post_backward_final_callback_queued:  # an exception left it unfinished
+        if fsdp2_state.unfinished(self._root):  # by an exception
             fsdp2_state.recover(self._root, self._groups)
         if self._plan is REDUCE and (self._keep is not None or self._own_flags):
             self._restore()
 
+    def abandon(self) -> bool:
+        """What is kept stays as it is, gathered or on its way: each rank gathers it once in a window."""
+        if self._keep is None:
+            self.disarm()
+            return True
+        if fsdp2_state.unfinished(self._root) or fsdp2_state.without_backward(self._root):
+            fsdp2_state.recover(self._root, self._groups, self._keep.held())
+        self._restore_flags()
+        return False
+
     def _restore(self) -> None:
-        for group, former in zip(self._groups, self._former or (), strict=False):
-            group.reduce_grads, group.all_reduce_grads = former
+        self._restore_flags()
         if self._keep is not None:
             self._keep.release()
+
+    def _restore_flags(self) -> None:
+        for group, former in zip(self._groups, self._former or (), strict=False):
+            group.reduce_grads, group.all_reduce_grads = former
         self._plan = None
 
     def late(self) -> None:

@@ -40,6 +40,10 @@ class Keep:
             group.post_forward_mesh_info = None
             group.reshard_after_backward = backward if last else False
 
+    def held(self) -> list[Any]:
+        """The groups that are kept now."""
+        return self._groups if self._former is not None else []
+
     def release(self) -> None:
         """Reshards what is unsharded; twice is fine."""
         if self._former is None:

@@ -4,8 +4,8 @@
 | --- | --- |
 | FSDPModule (torch.distributed.fsdp; before that torch.distributed._composable.fsdp) | 2.6 (2.4) |
 | FSDPState._fsdp_param_groups; before that _fsdp_param_group | 2.12 (2.4) |
-| FSDPState._root_post_backward_final_callback, _state_ctx, _comm_ctx | 2.4 |
-| FSDPParamGroup.reduce_grads, all_reduce_grads, _partial_reduce_output, post_backward | 2.4 |
+| FSDPState._root_post_backward_final_callback, _state_ctx, _comm_ctx, _device_handle | 2.4 |
+| FSDPParamGroup.reduce_grads, all_reduce_grads, _partial_reduce_output, _all_gather_result, post_backward | 2.4 |
 | FSDPParamGroup._reduce_scatter_comm | 2.9 |
 | FSDPParamGroup.reduce_scatter_unused_params, FSDPState._reset_iter_state | 2.13 |
 
@@ -14,7 +14,7 @@ Read for 2.9.1, 2.13.0 and 2.14.1; fsdp2_selftest.py tells whether another versi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -111,26 +111,47 @@ def drop(group: Any) -> None:
             unsharded.grad = None
 
 
-def recover(root: Any, groups: list[Any]) -> None:
-    """Makes the next forward possible after an exception; keeps the partial sums, which reset_iter_state drops."""
+def unfinished(root: Any) -> bool:
+    """Whether an exception left a forward, or its backward, before its end."""
+    context = root._state_ctx
+    return context.iter_forward_root is not None or context.post_backward_final_callback_queued
+
+
+def without_backward(root: Any) -> bool:
+    """Whether forwards are recorded whose backward has not ended. The next backward would prefetch, alone, what they recorded."""
+    return bool(root._comm_ctx.post_forward_order)
+
+
+def recover(root: Any, groups: list[Any], held: Sequence[Any] = ()) -> None:
+    """Makes the next forward possible after an exception; keeps the partial sums, which reset_iter_state drops. Parameters of `held`
+    groups stay unsharded, or on their way to be."""
     partials = [group._partial_reduce_output for group in groups]
-    if hasattr(root, "_reset_iter_state") and root._is_root is not False:
+    if not held and hasattr(root, "_reset_iter_state") and root._is_root is not False:
         root._reset_iter_state()
     else:
-        _reset(root)
+        _reset(root, {id(group) for group in held})
     for group, partial in zip(groups, partials, strict=True):
         group._partial_reduce_output = partial
 
 
-def _reset(root: Any) -> None:
+def _reset(root: Any, held: set[int]) -> None:
     idle = type(root._training_state).IDLE
     for state in root._state_ctx.all_states:
         state._training_state = idle
         state._modules_to_run_forward.clear()
         for group in groups_of(state):
+            gathering = group._all_gather_result
+            if id(group) in held:
+                group._all_gather_result = None  # finalize_backward would wait for it and drop it
             group.finalize_backward()
             group._training_state = idle
-            group.reshard()
+            if id(group) in held:
+                group._all_gather_result = gathering
+            else:
+                group.reshard()
+    gathered = root._comm_ctx.all_gather_state
+    if gathered is not None and gathered.event is not None:
+        root._device_handle.current_stream().wait_event(gathered.event)
     root._comm_ctx.all_gather_state = None
     root._comm_ctx.post_forward_order.clear()
     root._state_ctx.iter_forward_root = None

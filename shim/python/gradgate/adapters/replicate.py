@@ -57,10 +57,10 @@ class Replicate(Ddp):
             self._state._init_kwargs["bucket_cap_mb"] = size / 2**20
 
     def _register_hook(self, state: Wire) -> None:
-        state.process_group = self.groups()[0].process_group
         if self._ddp is not None:
-            self._ddp.register_comm_hook(state, reduce_in_wire_type)
+            super()._register_hook(state)
         else:
+            state.process_group = self.groups()[0].process_group
             self._state._comm_hook_args.append(((state, reduce_in_wire_type), {}))
 
     def _user_hook(self) -> str:

@@ -138,6 +138,8 @@ class Observer:
 
     def _judge(self, one: Observed) -> None:
         """After each window that was only counted: accumulation may begin late."""
+        from .. import attachment  # noqa: PLC0415 - a process that never steps does without
+
         one.tally.end()
         if one.never or not one.tally.windows:
             return
@@ -163,6 +165,7 @@ class Observer:
         if tried is not None and (why := one.without_effect(tried.policies)):
             self.left_alone[why] = None
             return
+        attachment.yield_name(one.sync.window.job)
         one.before = one.tally.reductions / one.tally.windows
         one.attach(ENFORCE, beside=any(agreed(one.group, "beside" if beside else "")))
         one.watch_reads()

@@ -1,4 +1,4 @@
-#include "daemon/rpc/stats_service.h"
+#include "daemon/rpc/stats_answers.h"
 
 #include <memory>
 #include <string>
