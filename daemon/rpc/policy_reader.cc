@@ -1,6 +1,7 @@
 #include "daemon/rpc/policy_reader.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,8 +18,17 @@ std::string Describe(const StoreHealth& health) {
   return health.trouble.empty() ? health.name : absl::StrCat(health.name, ", ", health.trouble);
 }
 
-// The latest that any of the daemons knows; ranks of all.
-absl::StatusOr<v1::GetPolicyResponse> MergeParts(Parts<v1::GetPolicyResponse> parts) {
+// By rank; of two that claim to be one, the running one.
+void KeepEachOnce(google::protobuf::RepeatedPtrField<v1::RankPolicy>* ranks) {
+  const auto place = [](const v1::RankPolicy& rank) { return std::pair(rank.rank(), rank.state() != v1::STATE_RUNNING); };
+  std::stable_sort(ranks->begin(), ranks->end(), [&](const auto& a, const auto& b) { return place(a) < place(b); });
+  const auto end = std::unique(ranks->begin(), ranks->end(), [](const auto& a, const auto& b) { return a.rank() == b.rank(); });
+  ranks->erase(end, ranks->end());
+}
+
+}  // namespace
+
+absl::StatusOr<v1::GetPolicyResponse> MergePolicyParts(Parts<v1::GetPolicyResponse> parts) {
   v1::GetPolicyResponse merged = std::move(parts.parts.front().answer);
   v1::PolicyStatus& status = *merged.mutable_status();
   std::vector<const v1::Job*> jobs;
@@ -31,25 +41,29 @@ absl::StatusOr<v1::GetPolicyResponse> MergeParts(Parts<v1::GetPolicyResponse> pa
     if (other.proposed().version() > status.proposed().version()) *status.mutable_proposed() = other.proposed();
     status.mutable_ranks()->MergeFrom(other.ranks());
   }
-  std::sort(status.mutable_ranks()->begin(), status.mutable_ranks()->end(),
-            [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
+  KeepEachOnce(status.mutable_ranks());
+  status.clear_nodes();  // as the first part's node has them
   for (v1::NodeAnswer& node : parts.nodes) *status.add_nodes() = std::move(node);
   Judge(&status);
   return merged;
 }
 
 // Text of another daemon ends on terminals.
-absl::Status Check(const v1::GetPolicyResponse& part) {
+absl::Status CheckPolicyPart(const v1::GetPolicyResponse& part) {
   if (absl::Status status = CheckJob(part.status().job()); !status.ok()) return status;
   const v1::ProposedPolicy& proposed = part.status().proposed();
   for (const std::string& text : {proposed.actor(), proposed.node_name(), proposed.content_hash(), part.status().store()}) {
     if (!IsPrintableUtf8(text)) return absl::InvalidArgumentError("text that is not printable");
   }
+  std::set<int32_t> ranks;
+  for (const v1::RankPolicy& rank : part.status().ranks()) {
+    if (rank.rank() < 0 || !ranks.insert(rank.rank()).second)
+      return absl::DataLossError("a rank that is negative, or there twice");
+    if (!IsPrintableUtf8(rank.node_name())) return absl::DataLossError("text that cannot be shown");
+  }
   if (absl::Status status = CheckPolicy(proposed.policy()); !status.ok()) return status;
   return CheckPolicy(proposed.former_policy());
 }
-
-}  // namespace
 
 JobKey KeyOf(const v1::Job& job) {
   return {static_cast<uint32_t>(job.user_id()), job.job_name(), job.run_id(), static_cast<uint32_t>(job.attempt())};
@@ -73,8 +87,8 @@ JobQuestion<v1::GetPolicyRequest, v1::GetPolicyResponse> PolicyReader::Question(
   question.method = "/gradgate.v1.PolicyService/GetPolicy";
   question.own = [this](const v1::GetPolicyRequest& request) { return Own(request); };
   question.job = [](const v1::GetPolicyResponse& response) -> const v1::Job& { return response.status().job(); };
-  question.check = Check;
-  question.merge = MergeParts;
+  question.check = CheckPolicyPart;
+  question.merge = MergePolicyParts;
   return question;
 }
 

@@ -12,6 +12,7 @@
 #include "daemon/node/registry.h"
 #include "daemon/policy/policy_desk.h"
 #include "daemon/rpc/job_call.h"
+#include "daemon/rpc/parts.h"
 #include "daemon/rpc/peers.h"
 #include "gradgate/v1/policy.pb.h"
 #include "grpcpp/grpcpp.h"
@@ -40,6 +41,12 @@ class PolicyReader {
   Peers* const peers_;
   const std::string node_name_;
 };
+
+// What another node's part must hold to be merged. INVALID_ARGUMENT or DATA_LOSS names what is wrong.
+absl::Status CheckPolicyPart(const v1::GetPolicyResponse& part);
+
+// The latest proposal that any of the daemons knows; ranks of all; judged anew. At least one part.
+absl::StatusOr<v1::GetPolicyResponse> MergePolicyParts(Parts<v1::GetPolicyResponse> parts);
 
 // The key of a job as messages have it.
 JobKey KeyOf(const v1::Job& job);

@@ -8,6 +8,8 @@
 #include "daemon/node/text_check.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/duration.pb.h"
+#include "google/protobuf/reflection.h"
+#include "google/protobuf/stubs/logging.h"
 #include "google/protobuf/timestamp.pb.h"
 #include "tests/fuzz/target.h"
 
@@ -15,6 +17,10 @@ namespace gradgate::fuzz {
 namespace {
 
 using google::protobuf::FieldDescriptor;
+
+// Protobuf tells each text that is no UTF-8, of which inputs are full.
+[[maybe_unused]] google::protobuf::LogHandler* const former_handler = google::protobuf::SetLogHandler(nullptr);
+
 using google::protobuf::Message;
 
 void CheckTime(const google::protobuf::Timestamp& time, const FieldDescriptor& field) {
@@ -47,11 +53,15 @@ void CheckScalar(const Message& message, const FieldDescriptor& field) {
     case FieldDescriptor::CPPTYPE_INT64:
       FUZZ_CHECK(reflection.GetInt64(message, &field) >= 0, field.full_name());
       break;
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      FUZZ_CHECK(std::isfinite(reflection.GetDouble(message, &field)), field.full_name());
+      break;
     case FieldDescriptor::CPPTYPE_ENUM:
       FUZZ_CHECK(field.enum_type()->FindValueByNumber(reflection.GetEnumValue(message, &field)) != nullptr, field.full_name());
       break;
     case FieldDescriptor::CPPTYPE_STRING:
-      FUZZ_CHECK(IsPrintableUtf8(reflection.GetString(message, &field)), field.full_name());
+      FUZZ_CHECK(IsPrintableUtf8(reflection.GetString(message, &field)),
+                 field.full_name() + ": " + reflection.GetString(message, &field));
       break;
     default:
       break;
@@ -75,12 +85,28 @@ void CheckMetric(const prometheus::MetricFamily& family, const prometheus::Clien
 
 }  // namespace
 
+void CheckShown(const std::string& text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0u;
+    FUZZ_CHECK((byte >= 0x20 || byte == '\n') && byte != 0x7f && !(byte == 0xc2 && next >= 0x80 && next < 0xa0), text);
+  }
+}
+
 void CheckMessage(const Message& message, bool all) {
   const auto& reflection = *message.GetReflection();
   const auto& descriptor = *message.GetDescriptor();
   for (int i = 0; i < descriptor.field_count(); ++i) {
     const FieldDescriptor& field = *descriptor.field(i);
-    if (field.is_repeated()) {
+    if (field.is_repeated() && field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+      for (const std::string& text : reflection.GetRepeatedFieldRef<std::string>(message, &field)) {
+        FUZZ_CHECK(IsPrintableUtf8(text), field.full_name() + ": " + text);
+      }
+    } else if (field.is_repeated() && field.cpp_type() == FieldDescriptor::CPPTYPE_INT32) {
+      for (const int32_t value : reflection.GetRepeatedFieldRef<int32_t>(message, &field)) {
+        FUZZ_CHECK(value >= 0, field.full_name());
+      }
+    } else if (field.is_repeated()) {
       const int count = reflection.FieldSize(message, &field);
       for (int k = 0; k < (all ? count : std::min(count, 1)); ++k) {
         CheckNested(reflection.GetRepeatedMessage(message, &field, k), field, all);

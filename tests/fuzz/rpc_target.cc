@@ -1,58 +1,22 @@
 // The stats service's answers to requests of any bytes, over a node with a fixed set of jobs, page tokens included: those of
 // answers before, changed ones, and ones with a good check and a bad content.
 
-#include <memory>
 #include <optional>
 
 #include "daemon/rpc/convert.h"
 #include "daemon/rpc/stats_answers.h"
-#include "tests/daemon/fake_page.h"
 #include "tests/fuzz/answers.h"
+#include "tests/fuzz/fixed_node.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/target.h"
 
 namespace gradgate::fuzz {
 namespace {
 
-using testing::FakeIdentity;
-using testing::FakePage;
-
 constexpr int kMaxCalls = 6;
 
 enum Call : unsigned { kListJobs, kGetJobStats, kListWindows, kWatchWindows, kCallCount };
 enum Token : unsigned { kAsGiven, kFormer, kFormerChanged, kForged, kTokenCount };
-
-class FixedClock final : public Clock {
- public:
-  absl::Time Now() const override { return absl::FromUnixSeconds(1'800'000'000); }
-};
-
-// Six jobs, three of them of one name; ranks that run, ended and were lost. Read only: inputs do not change it.
-struct Node {
-  Node() {
-    for (int i = 0; i < 6; ++i) {
-      const FakeIdentity identity{.job_name = i < 3 ? "job" : "job-" + std::to_string(i),
-                                  .run_id_bytes = std::string(16, static_cast<char>(0x11 + i / 2)),
-                                  .attempt = static_cast<uint32_t>(i % 2),
-                                  .wall_time_ns = 1'700'000'000'000'000'000 + i / 3};
-      Connect(identity, i);
-      if (i == 0) Connect({.run_id_bytes = identity.run_id_bytes, .rank = 1}, 2);
-    }
-    // All but the first, whose page is read at each call.
-    for (uint64_t connection = 2; connection <= 7; ++connection) registry.End(connection, static_cast<Ending>(connection % 3));
-  }
-
-  void Connect(const FakeIdentity& identity, int windows) {
-    pages.push_back(std::make_unique<FakePage>(identity));
-    for (int i = 0; i < windows * 3; ++i) pages.back()->CloseWindow();
-    const auto registration = registry.Register(1000, pages.back()->Map());
-    FUZZ_CHECK(registration.ok(), registration.status().ToString());
-  }
-
-  FixedClock clock;
-  Registry registry{RegistryOptions{.keep_ended = absl::InfiniteDuration()}, &clock};
-  std::vector<std::unique_ptr<FakePage>> pages;
-};
 
 class Caller {
  public:
@@ -205,7 +169,7 @@ std::vector<std::string> Seeds() {
 }  // namespace gradgate::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static auto* const node = new gradgate::fuzz::Node;
+  static auto* const node = new gradgate::fuzz::FixedNode;
   gradgate::fuzz::Input in(data, size);
   gradgate::fuzz::Caller(node->registry).Run(in);
   return 0;

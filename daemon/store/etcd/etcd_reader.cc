@@ -88,18 +88,10 @@ class Reader {
   }
 
   absl::Status Check(const etcdserverpb::RangeResponse& page_untrusted) const {
-    const auto nonsense = [this](absl::string_view what) {
-      return absl::InternalError(
-          absl::StrCat(link_->stubs(endpoint_).endpoint, ": the answer makes no sense: ", what, "; is it an etcd?"));
-    };
-    if (page_untrusted.header().revision() < 1) return nonsense("revision below 1");
-    absl::string_view last;
-    for (const etcdserverpb::KeyValue& pair : page_untrusted.kvs()) {
-      if (pair.key() < next_key_ || pair.key() >= end_ || (!last.empty() && pair.key() <= last))
-        return nonsense("keys out of order");
-      last = pair.key();
-    }
-    return absl::OkStatus();
+    const absl::string_view what = NonsenseIn(page_untrusted, next_key_, end_);
+    if (what.empty()) return absl::OkStatus();
+    return absl::InternalError(
+        absl::StrCat(link_->stubs(endpoint_).endpoint, ": the answer makes no sense: ", what, "; is it an etcd?"));
   }
 
   const EtcdOptions& options_;

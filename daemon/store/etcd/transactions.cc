@@ -43,4 +43,15 @@ std::optional<EtcdCopy::Entry> PresentValue(const etcdserverpb::TxnResponse& res
   return EtcdCopy::Entry{pair.value(), pair.mod_revision(), pair.lease()};
 }
 
+absl::string_view NonsenseIn(const etcdserverpb::RangeResponse& response_untrusted, absl::string_view first,
+                             absl::string_view end) {
+  if (response_untrusted.header().revision() < 1) return "revision below 1";
+  absl::string_view last;
+  for (const etcdserverpb::KeyValue& pair : response_untrusted.kvs()) {
+    if (pair.key() < first || pair.key() >= end || (!last.empty() && pair.key() <= last)) return "keys out of order";
+    last = pair.key();
+  }
+  return "";
+}
+
 }  // namespace gradgate

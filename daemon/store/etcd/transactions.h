@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "daemon/store/etcd/etcd_copy.h"
 #include "etcdserverpb/etcd.pb.h"
 
@@ -23,6 +24,10 @@ etcdserverpb::TxnRequest PutTransaction(const std::string& key, const std::strin
 
 // What a transaction that did not succeed read instead. Nothing: there is no such key.
 std::optional<EtcdCopy::Entry> PresentValue(const etcdserverpb::TxnResponse& response_untrusted);
+
+// What makes no sense in an answer to "all keys from `first` to before `end`"; empty: nothing.
+absl::string_view NonsenseIn(const etcdserverpb::RangeResponse& response_untrusted, absl::string_view first,
+                             absl::string_view end);
 
 }  // namespace gradgate
 

@@ -73,6 +73,7 @@ def wrong(key: str, value: object, what: str) -> InvalidArgument:
     except Exception:
         text = f"a {type(value).__name__} that cannot be shown"
     shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    shown = " ".join("".join(c if c.isprintable() else " " for c in shown).split())
     return InvalidArgument(f"sync.load_state_dict: {key} is {shown}: {what}. Nothing was loaded")
 
 
