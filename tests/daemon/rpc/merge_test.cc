@@ -1,9 +1,11 @@
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/rpc/merge_jobs.h"
 #include "daemon/rpc/merge_nodes.h"
 #include "daemon/rpc/merge_windows.h"
+#include "daemon/rpc/policy_reader.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -296,6 +298,52 @@ TEST(MergeNodes, SilentOnesKeepWhatTheStoreKnows) {
   EXPECT_EQ(merged.nodes(0).version(), "1.2.3");
   EXPECT_EQ(merged.nodes(1).version(), "0.9");
   EXPECT_EQ(merged.nodes(1).answer().node_name(), "b");
+}
+
+v1::GetPolicyResponse Policy(const std::vector<std::pair<int, v1::State>>& ranks) {
+  v1::GetPolicyResponse response;
+  v1::PolicyStatus& status = *response.mutable_status();
+  *status.mutable_job() = MakeJob(static_cast<int>(ranks.size()), 2);
+  for (const auto& [number, state] : ranks) {
+    v1::RankPolicy& rank = *status.add_ranks();
+    rank.set_rank(number);
+    rank.set_state(state);
+  }
+  return response;
+}
+
+TEST(MergePolicyParts, EachRankIsThereOnceAndTheRunningOneIsShown) {
+  const auto a = Policy({{1, v1::STATE_LOST}, {0, v1::STATE_RUNNING}}), b = Policy({{1, v1::STATE_RUNNING}});
+  Parts<v1::GetPolicyResponse> parts;
+  AddPart(parts, "a", &a);
+  AddPart(parts, "b", &b);
+  const auto merged = MergePolicyParts(std::move(parts));
+  ASSERT_TRUE(merged.ok()) << merged.status();
+  ASSERT_EQ(merged->status().ranks_size(), 2);
+  EXPECT_EQ(merged->status().ranks(0).rank(), 0);
+  EXPECT_EQ(merged->status().ranks(1).rank(), 1);
+  EXPECT_EQ(merged->status().ranks(1).state(), v1::STATE_RUNNING);
+}
+
+TEST(MergePolicyParts, NodesAreThoseThatWereAskedHere) {
+  auto other = Policy({{0, v1::STATE_RUNNING}});
+  other.mutable_status()->add_nodes()->set_node_name("its own word");
+  Parts<v1::GetPolicyResponse> parts;
+  AddPart<v1::GetPolicyResponse>(parts, "here", nullptr);
+  AddPart(parts, "b", &other);
+  const auto merged = MergePolicyParts(std::move(parts));
+  ASSERT_TRUE(merged.ok()) << merged.status();
+  ASSERT_EQ(merged->status().nodes_size(), 2);
+  EXPECT_EQ(merged->status().nodes(0).node_name(), "here");
+}
+
+TEST(CheckPolicyPart, RefusesWhatNoDaemonSays) {
+  EXPECT_TRUE(CheckPolicyPart(Policy({{0, v1::STATE_RUNNING}, {1, v1::STATE_LOST}})).ok());
+  EXPECT_FALSE(CheckPolicyPart(Policy({{0, v1::STATE_RUNNING}, {0, v1::STATE_LOST}})).ok());
+  EXPECT_FALSE(CheckPolicyPart(Policy({{-1, v1::STATE_RUNNING}})).ok());
+  auto escape = Policy({{0, v1::STATE_RUNNING}});
+  escape.mutable_status()->mutable_ranks(0)->set_node_name("\x1b[1m");
+  EXPECT_FALSE(CheckPolicyPart(escape).ok());
 }
 
 }  // namespace
