@@ -74,21 +74,20 @@ def anything(rng: random.Random, depth: int = 0) -> Any:
 
 
 def changed_tensor(rng: random.Random, tensor: torch.Tensor) -> Any:
-    return rng.choice(
-        [
-            lambda: tensor.to(rng.choice(DTYPES)),
-            lambda: tensor[None],
-            lambda: tensor.flatten()[: rng.randrange(tensor.numel() + 1)],
-            lambda: tensor.to("meta"),
-            lambda: tensor.tolist(),
-            lambda: tensor.clone().requires_grad_(),
-            lambda: torch.nn.Parameter(tensor.clone()),
-            lambda: tensor.to_sparse(),
-            lambda: torch.stack([tensor, tensor]),
-            lambda: tensor.numpy(),
-            lambda: tensor.contiguous(),
-        ]
-    )()
+    changes: list[Callable[[], Any]] = [
+        lambda: tensor.to(rng.choice(DTYPES)),
+        lambda: tensor[None],
+        lambda: tensor.flatten()[: rng.randrange(tensor.numel() + 1)],
+        lambda: tensor.to("meta"),
+        lambda: tensor.tolist(),
+        lambda: tensor.clone().requires_grad_(),
+        lambda: torch.nn.Parameter(tensor.clone()),
+        lambda: tensor.to_sparse(),
+        lambda: torch.stack([tensor, tensor]),
+        lambda: tensor.numpy(),
+        lambda: tensor.contiguous(),
+    ]
+    return rng.choice(changes)()
 
 
 def changed_list(rng: random.Random, value: list[Any]) -> Any:
@@ -127,7 +126,8 @@ def change(rng: random.Random, state: dict[str, Any]) -> None:
         second: str = rng.choice(list(state) or ["gradgate"])
         state[key], state[second] = state.get(second), value
     elif how == 3:  # noqa: PLR2004
-        state[rng.choice(["more", 7, "Gradgate"])] = anything(rng)
+        strange: Any = rng.choice(["more", 7, "Gradgate"])
+        state[strange] = anything(rng)
     elif isinstance(value, dict) and value:
         name = rng.choice(list(value))
         what = rng.randrange(6)
