@@ -145,7 +145,7 @@ def change(rng: random.Random, state: dict[str, Any]) -> None:
     elif isinstance(value, list):
         state[key] = changed_list(rng, value)
     elif isinstance(value, int | float):
-        state[key] = rng.choice([rng.choice(NUMBERS), value + 1, value - 1, float(value), str(value)])
+        state[key] = rng.choice([rng.choice(NUMBERS), value + 1, value - 1, float(min(value, 2**60)), str(value)])
     else:
         state[key] = anything(rng)
 
