@@ -20,7 +20,7 @@
 namespace gradgate {
 namespace {
 
-constexpr int kBacklog = 128;
+constexpr int kBacklog = 1024;
 constexpr int kAcceptsAtOnce = 64;  // of one listener, then the others have their turn
 constexpr int kPauseMs = 100;       // with no descriptor left
 constexpr int kRenumberFrom = 256;  // below lie those of the daemon itself

@@ -15,7 +15,7 @@
 namespace gradgate {
 namespace {
 
-constexpr int kBacklog = 128;
+constexpr int kBacklog = 1024;
 constexpr size_t kMaxSockets = 8;
 
 absl::Status Error(const HostPort& address, absl::string_view what) {
