@@ -27,7 +27,6 @@ class CallInterceptor final : public grpc::experimental::Interceptor {
                        absl::StrCat("an answer of ", full_bytes_,
                                     " bytes is not sent: others wait to be read already; read them, and ask again")));
     }
-    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_SEND_MESSAGE)) GiveBack();
     methods->Proceed();
   }
 
@@ -35,6 +34,7 @@ class CallInterceptor final : public grpc::experimental::Interceptor {
   void Take(InterceptorBatchMethods* methods) {
     grpc::ByteBuffer* message = methods->GetSerializedSendMessage();
     if (message == nullptr || !message->Valid()) return;
+    GiveBack();  // a stream writes one after the other; gRPC does not tell of the end of one that was looked at
     const size_t bytes = message->Length();
     if (peer_.empty()) peer_ = peer_of_(info_->server_context()->peer());
     if (budget_->Take(peer_, bytes)) {

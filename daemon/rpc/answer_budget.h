@@ -1,7 +1,8 @@
 // Bounds what the daemon holds of answers that callers have not read yet.
 //
-// An answer is counted from when it is ready until gRPC has written it, which it does as fast as the caller reads. What would
-// go beyond the bound, or beyond a quarter of it for one peer, is not sent: the call ends with RESOURCE_EXHAUSTED.
+// An answer is counted from when it is ready until its call ends, which it does when the caller has read it; a stream's last
+// message until the next. What would go beyond the bound, or beyond a quarter of it for one peer, is not sent: the call ends
+// with RESOURCE_EXHAUSTED.
 //
 // Thread class: any thread. It outlives the server that has its interceptors.
 

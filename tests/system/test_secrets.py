@@ -1,4 +1,4 @@
-"""Passwords and private keys stay where they were put: a daemon that was given one in every place that takes one is looked at from all sides."""
+"""Passwords and private keys stay where they were put: a daemon that was given one in every place that takes one, seen from all sides."""
 
 from __future__ import annotations
 

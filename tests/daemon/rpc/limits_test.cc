@@ -292,6 +292,21 @@ TEST_F(UnreadAnswersTest, TakeABoundedShareAndGiveItBack) {
   EXPECT_TRUE(Await([&] { return List(Socket()).ok(); }));
 }
 
+TEST_F(UnreadAnswersTest, StreamHoldsOneMessageAtATime) {
+  Start({.max_answer_bytes = 4 * 4096});
+  grpc::ClientContext context;
+  SetDeadline(context);
+  v1::WatchWindowsRequest request;
+  request.set_job("job");
+  request.set_first_window_index(0);
+  const auto reader = v1::SyncStatsService::NewStub(Socket())->WatchWindows(&context, request);
+  v1::WatchWindowsResponse response;
+  for (int i = 0; i < 500; ++i) ASSERT_TRUE(reader->Read(&response)) << i;
+  EXPECT_EQ(server_->counts().refused_answers, 0u);
+  context.TryCancel();
+  reader->Finish();
+}
+
 TEST_F(UnreadAnswersTest, NothingIsHeldOnceAllHaveRead) {
   Start({});
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(List(Socket()).ok());
