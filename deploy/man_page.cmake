@@ -1,5 +1,5 @@
 # gg_man_page(PROGRAM target SECTION n ABOUT text): a manual page of what the program's own --help says, and that of its commands;
-# made when the program is built, and installed with it. gg_completion(PROGRAM target): the same for the shells.
+# made when the program is built, and installed with its component, which has the program's name. gg_completion(PROGRAM target): the same for the shells.
 
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   include(GNUInstallDirs)
@@ -12,7 +12,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
       COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${ARG_PROGRAM}> -DNAME=${ARG_PROGRAM} -DSECTION=${ARG_SECTION}
               -DABOUT=${ARG_ABOUT} -DVERSION=${PROJECT_VERSION} -DPAGE=${page} -P ${GG_MAN_PAGE_SCRIPT})
     add_custom_target(${ARG_PROGRAM}_man_page ALL DEPENDS ${page})
-    install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${ARG_SECTION})
+    install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${ARG_SECTION} COMPONENT ${ARG_PROGRAM})
   endfunction()
 
   function(gg_completion)
@@ -26,7 +26,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
       get_filename_component(folder ${path} DIRECTORY)
       file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${folder})
       add_custom_command(OUTPUT ${script} DEPENDS ${ARG_PROGRAM} COMMAND ${ARG_PROGRAM} completion ${shell} > ${script})
-      install(FILES ${script} DESTINATION ${CMAKE_INSTALL_DATADIR}/${folder})
+      install(FILES ${script} DESTINATION ${CMAKE_INSTALL_DATADIR}/${folder} COMPONENT ${ARG_PROGRAM})
       list(APPEND made ${script})
     endforeach()
     add_custom_target(${ARG_PROGRAM}_completion ALL DEPENDS ${made})

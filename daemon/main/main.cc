@@ -62,15 +62,18 @@ int Main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before there are threads, so that only sigwait below sees them
   RaiseOpenFileLimit(options->listener.max_clients, options->rpc.max_connections);
 
+  ServiceManager manager;
+  options->listener.alive = [&manager](uint64_t now_ns) { manager.Alive(now_ns); };
   absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(*options);
   if (!daemon.ok()) return Fail(daemon.status());
-  std::printf("%s\n", (*daemon)->ReadyLine().c_str());
+  const std::string ready = (*daemon)->ReadyLine();
+  std::printf("%s\n", ready.c_str());
   std::fflush(stdout);
-  NotifyServiceManager("READY=1");
+  manager.Tell("READY=1\nSTATUS=" + ready);
 
   int signal_number = 0;
   sigwait(&signals, &signal_number);
-  NotifyServiceManager("STOPPING=1");
+  manager.Tell("STOPPING=1\nSTATUS=shutting down");
   alarm(kShutDownSeconds);
   (*daemon)->ShutDown();
   return 0;

@@ -195,6 +195,7 @@ void ShimListener::Tick() {
   PauseAccepting(false);
   bin_.Nudge();
   registry_->Tick();
+  options_.alive(clock_->MonotonicNs());
   OfferPolicies();
   const absl::Time latest = now - options_.hello_timeout;
   for (auto at = clients_.begin(); at != clients_.end();) {

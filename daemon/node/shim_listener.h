@@ -40,6 +40,7 @@ struct ListenerOptions {
   size_t max_clients_per_user = 192;  // of which one user may have so many
   absl::Duration hello_timeout = absl::Seconds(5);
   absl::Duration poll_interval = absl::Milliseconds(100);
+  std::function<void(uint64_t monotonic_ns)> alive = [](auto) {};  // at each tick, on Run()'s thread; must not block
 };
 
 struct ListenerCallbacks {

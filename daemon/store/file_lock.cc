@@ -41,10 +41,15 @@ absl::Status FileError(absl::string_view what, const std::string& path, int erro
 
 absl::StatusOr<FileLock> FileLock::Take(const std::string& path) {
   const std::string lock_path = absl::StrCat(path, ".lock");
+  int access = O_RDONLY;  // a file system with a file open for writing could not be remounted read-only
   while (true) {
-    UniqueFd fd(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    UniqueFd fd(open(lock_path.c_str(), access | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd) return FileError("make", lock_path, errno);
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EBADF && access == O_RDONLY) {  // NFS
+        access = O_RDWR;
+        continue;
+      }
       if (errno != EWOULDBLOCK) return FileError("lock", lock_path, errno);
       return absl::FailedPreconditionError(
           absl::StrCat("another gradgated has the store ", path, "; give each its own --store, or --store=etcd://… to all"));

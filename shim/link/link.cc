@@ -22,6 +22,14 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 constexpr int kPacketsPerPoll = 16;
 
+// Made by root alone, or for whom root wants to have it: its owner's daemon is root's choice.
+constexpr const char* kSystemDirectory = "/run/gradgate";
+
+bool IsOwner(uid_t uid, const std::string& directory) {
+  struct stat info {};
+  return ::lstat(directory.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == uid;
+}
+
 std::string SocketPath(const std::string& directory) { return directory + "/" + link::kShimSocketName; }
 
 std::string ErrorText(int error) { return std::strerror(error); }
@@ -99,7 +107,7 @@ Link::~Link() { Close(); }
 std::vector<std::string> Link::DefaultDirectories() {
   const char* directory = std::getenv("GRADGATE_DIR");
   if (directory != nullptr && *directory != '\0') return {directory};
-  std::vector<std::string> all = {"/run/gradgate"};
+  std::vector<std::string> all = {kSystemDirectory};
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   if (runtime != nullptr && *runtime != '\0') all.push_back(std::string(runtime) + "/gradgate");
   return all;
@@ -176,6 +184,7 @@ bool Link::PeerAllowed(const std::string& directory) {
   socklen_t peer_bytes = sizeof(peer);
   if (::getsockopt(fd_, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) != 0) return false;
   if (peer.uid == 0 || peer.uid == ::geteuid() || static_cast<int64_t>(peer.uid) == allowed_uid_) return true;
+  if (directory == kSystemDirectory && IsOwner(peer.uid, directory)) return true;
   Tell(Reason::kPeerUid, "the daemon at " + SocketPath(directory) + " runs as uid " + std::to_string(peer.uid) +
                              ", neither root nor " + std::to_string(::geteuid()) +
                              ": not trusted; set GRADGATE_DAEMON_UID=" + std::to_string(peer.uid) + " if it is yours");

@@ -8,9 +8,9 @@
 //                                                                                   5 s if the daemon was full)
 //
 // A connection that ends is tried again at the next Poll, but never sooner than a second after the last try. The peer's uid
-// must be ours, root's, or GRADGATE_DAEMON_UID. Thread class: loop's thread, except welcomed() (any). Fork: the socket is
-// closed in a child (fork_guard.h), so that a forked worker cannot hide its parent's death; there the link does nothing ever
-// after.
+// must be ours, root's, GRADGATE_DAEMON_UID, or at /run/gradgate that directory's owner. Thread class: loop's thread, except
+// welcomed() (any). Fork: the socket is closed in a child (fork_guard.h), so that a forked worker cannot hide its parent's
+// death; there the link does nothing ever after.
 
 #ifndef GRADGATE_SHIM_LINK_LINK_H_
 #define GRADGATE_SHIM_LINK_LINK_H_

@@ -1,4 +1,7 @@
-"""What `pip install ./shim/python` installs beside the modules: a library that stands alone, and all that the tap is built from."""
+"""What `pip install ./shim/python` installs beside the modules: a library that stands alone, and all that the tap is built from.
+
+It is built from what a source distribution has, outside of the repository.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "shim" / "python" / "gradgate"
+sys.path.insert(0, str(ROOT / "shim" / "python" / "build_backend"))
+
+import staging  # noqa: E402
 
 
 def run(*command: str, **environment: str) -> str:
@@ -37,9 +44,10 @@ def tap_sources() -> set[str]:
 class Package(unittest.TestCase):
     def test_what_is_installed_is_complete_and_stands_alone(self) -> None:
         with tempfile.TemporaryDirectory(prefix="gradgate-") as folder:
-            build, site = f"{folder}/build", pathlib.Path(folder) / "site"
+            build, alone, site = f"{folder}/build", pathlib.Path(folder) / "gradgate", pathlib.Path(folder) / "site"
+            staging.stage(ROOT, alone)
             generator = os.environ.get("CMAKE_GENERATOR", "Ninja" if shutil.which("ninja") else "Unix Makefiles")
-            run("cmake", "-S", str(ROOT), "-B", build, "-G", generator, "-DGRADGATE_SHIM_ONLY=ON", "-DCMAKE_BUILD_TYPE=Release")
+            run("cmake", "-S", str(alone / "source"), "-B", build, "-G", generator, "-DGRADGATE_SHIM_ONLY=ON", "-DCMAKE_BUILD_TYPE=Release")
             run("cmake", "--build", build, "--parallel", "2")
             run("cmake", "--install", build, "--prefix", str(site))
             installed = {str(path.relative_to(site)) for path in site.rglob("*") if path.is_file()}
@@ -49,10 +57,25 @@ class Package(unittest.TestCase):
             self.assertLessEqual(
                 {re.sub(r"\.so.*", "", name) for name in needed}, {"libc", "libm", "libpthread", "ld-linux-x86-64", "ld-linux-aarch64"}
             )
-            shutil.copytree(PACKAGE, site / "gradgate", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(alone / "gradgate", site / "gradgate", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
             code = "from gradgate.ledger import Ledger; import gradgate; print(Ledger(accumulate=2, daemon_dir='').mode, gradgate.__file__)"
             told = run(sys.executable, "-B", "-c", code, PYTHONPATH=str(site))
             self.assertEqual(told.split(), ["window", str(site / "gradgate/__init__.py")])
+
+    def test_a_source_distribution_reads_nothing_outside_of_it(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="gradgate-") as folder:
+            alone = pathlib.Path(folder) / "gradgate"
+            staging.stage(ROOT, alone)
+            project = tomllib.loads((alone / "pyproject.toml").read_text(encoding="utf-8"))
+            tool = project["tool"]["scikit-build"]
+            self.assertTrue((alone / tool["cmake"]["source-dir"] / "CMakeLists.txt").is_file())
+            version = alone / tool["metadata"]["version"]["input"]
+            self.assertRegex(version.read_text(encoding="utf-8"), tool["metadata"]["version"]["regex"].replace("?P<value>", ""))
+            self.assertNotIn("../..", (alone / "pyproject.toml").read_text(encoding="utf-8"))
+            modules = {path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")}
+            self.assertEqual({path.relative_to(alone / "gradgate") for path in (alone / "gradgate").rglob("*.py")}, modules)
+            self.assertEqual([path for path in alone.rglob("*") if path.name in ("__pycache__", "build", ".venv")], [])
+            self.assertTrue((alone / "LICENSE").is_file())
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def main() -> int:
     lint = Lint(options.fix, options.all, options.dry)
     lint.clang_format()
     lint.run("tidy", ["python3", "tests/tidy/tidy.py"], [])
-    lint.run("shellcheck", ["shellcheck"], ["dev", ".ci/run", *lint.select(".sh")])
+    lint.run("shellcheck", ["shellcheck"], ["dev", ".ci/run", *lint.select("postinst", "postrm", "prerm", ".sh")])
     lint.python()
     lint.clang_tidy()
     if lint.failed:

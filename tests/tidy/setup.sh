@@ -2,7 +2,7 @@
 # What ./dev needs of Debian, and how it comes there. Read by ./dev, whose run and die it uses.
 
 # Debian names; the same on 12 and 13.
-packages=(g++ cmake ninja-build ccache pkgconf git python3 python3-venv python3-dev shellcheck valgrind
+packages=(g++ cmake ninja-build ccache pkgconf git dpkg-dev file python3 python3-venv python3-dev shellcheck valgrind
   clang clang-format clang-tidy libclang-rt-dev
   libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev libabsl-dev prometheus-cpp-dev
   libgloo-dev libhiredis-dev libcli11-dev libssl-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev etcd-client)

@@ -70,7 +70,7 @@ class DevTest(unittest.TestCase):
     def test_without_argument_lists_the_commands(self) -> None:
         done = self.dev()
         self.assertEqual(done.returncode, 0)
-        for command in ("setup", "build", "test", "demo", "bench", "lint", "fuzz", "ci"):
+        for command in ("setup", "build", "test", "demo", "bench", "lint", "fuzz", "package", "ci"):
             self.assertIn(f"\n  {command} ", done.stdout)
 
     def test_unknown_words_are_named(self) -> None:
@@ -206,6 +206,19 @@ class DevTest(unittest.TestCase):
             done = self.dev(command)
             self.assertEqual(done.returncode, 1)
             self.assertIn(f"nothing is registered yet: {script} does not exist", done.stderr)
+
+    def test_package_makes_packages_of_the_release_build(self) -> None:
+        self.stand_in("../deploy/package.sh", "")
+        self.assertEqual(self.dev("-n", "package").returncode, 0)
+        self.assertEqual(self.called("package.sh") + self.called("cmake"), [])
+        done = self.dev("package")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(self.called("cmake")[1].endswith("--target gradgated gradgatectl gradgate"))
+        self.assertEqual(self.called("package.sh"), ["package.sh build/release build/package"])
+        self.assertIn("output in build/package", done.stdout.splitlines()[-1])
+        self.assertIn("'--deb'", self.dev("package", "--deb").stderr)
+        self.stand_in("../deploy/package.sh", "exit 3")
+        self.assertEqual(self.dev("package").returncode, 3)
 
     def test_ci_runs_every_stage_and_the_tests_last(self) -> None:
         done = self.dev("ci")

@@ -9,6 +9,7 @@ those that were still running, and what they printed.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
 import importlib.util
@@ -26,7 +27,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -171,7 +172,7 @@ def process_group(folder: pathlib.Path, rank: int, world: int, timeout: float) -
         dist.destroy_process_group()
 
 
-def child(folder: pathlib.Path) -> int:
+def child(folder: pathlib.Path) -> NoReturn:
     faulthandler.enable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -187,11 +188,13 @@ def child(folder: pathlib.Path) -> int:
         result = (None, traceback.format_exc())
         data = pickle.dumps(result)
     (folder / f"result.{rank}").write_bytes(data)
+    # No interpreter shutdown: a group with peers in flight may wait in it for ever, and a model in DDP is never freed, nor the group's
+    # threads with it; one that lets go of a tensor as the interpreter ends aborts the process.
+    if not result[1]:
+        atexit._run_exitfuncs()
     sys.stdout.flush()
-    # No interpreter shutdown after a failure: a group with peers in flight may wait in it for ever.
-    if result[1]:
-        os._exit(1)
-    return 0
+    sys.stderr.flush()
+    os._exit(1 if result[1] else 0)
 
 
 def module_of(path: str) -> Any:
@@ -208,4 +211,4 @@ def module_of(path: str) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(child(pathlib.Path(sys.argv[1])))
+    child(pathlib.Path(sys.argv[1]))

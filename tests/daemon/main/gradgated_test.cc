@@ -1,14 +1,11 @@
 // Starts the real binary.
 
 #include <signal.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <memory>
 #include <regex>
@@ -192,22 +189,6 @@ TEST_F(GradgatedTest, WrongFlagsAreNamed) {
   ExpectFailure({"serve"}, "\"serve\" is no flag; see gradgated --help");
   ExpectFailure({"--max_clients=0"}, "--max_clients is 0, must be at least 1");
   ExpectFailure({"--poll_interval=1us"}, "--poll_interval is 1us, must be between 1ms and 10s");
-}
-
-TEST_F(GradgatedTest, TellsTheServiceManager) {
-  const std::string path = directory_ + "/notify";
-  UniqueFd manager(socket(AF_UNIX, SOCK_DGRAM, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
-  ASSERT_EQ(bind(manager.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  const timeval deadline{20, 0};
-  setsockopt(manager.get(), SOL_SOCKET, SO_RCVTIMEO, &deadline, sizeof(deadline));
-  const auto daemon = Run({"--metrics_listen=", "--dir=" + directory_}, {"NOTIFY_SOCKET=" + path});
-  char state[32] = {};
-  EXPECT_GT(recv(manager.get(), state, sizeof(state) - 1, 0), 0);
-  EXPECT_STREQ(state, "READY=1");
-  unlink(path.c_str());
 }
 
 std::set<std::string> FlagsOf(const std::string& text, const std::string& pattern) {

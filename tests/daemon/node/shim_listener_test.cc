@@ -7,8 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <memory>
+#include <mutex>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,6 +31,7 @@ using ::testing::Contains;
 using testing::FakePage;
 using testing::FakeTrainer;
 using ::testing::HasSubstr;
+using testing::kDeadline;
 using testing::ListenerTest;
 using testing::MakeHello;
 using testing::OpenDescriptors;
@@ -109,6 +114,27 @@ TEST_F(ListenerTest, KilledTrainerIsToldAtOnce) {
   EXPECT_TRUE(Await([&] { return StateOf(0) == RankState::kLost; }));
   EXPECT_LT(absl::Now() - killed, absl::Seconds(1));
   waitpid(child, nullptr, 0);
+}
+
+// What feeds the watchdog: a loop that is held up says nothing.
+TEST_F(ListenerTest, AliveIsToldByTheLoopAlone) {
+  const auto turns = std::make_shared<std::counting_semaphore<>>(0);
+  ListenerOptions options;
+  options.alive = [turns](uint64_t) { turns->release(); };
+  poll_interval_ = absl::Milliseconds(1);
+  Start(options);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(turns->try_acquire_for(kDeadline));
+  FakePage page({});
+  FakeTrainer trainer(path());
+  int more = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);  // which the loop wants, to tell of a new rank
+    ASSERT_TRUE(trainer.SendHello(page.fd()) && trainer.Receive().kind == Kind::kWelcome);
+    while (turns->try_acquire()) continue;
+    while (more < 100 && turns->try_acquire_for(std::chrono::milliseconds(50))) ++more;
+  }
+  EXPECT_LE(more, 1) << "the rest of that turn";
+  EXPECT_TRUE(turns->try_acquire_for(kDeadline));
 }
 
 TEST_F(ListenerTest, TruncatedFrame) {

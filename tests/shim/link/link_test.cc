@@ -3,12 +3,16 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <set>
 #include <thread>
@@ -376,6 +380,35 @@ TEST_F(LinkUidTest, TheUidThatWasSetIsTrusted) {
   link->Poll(now_ns_);
   daemon_->AcceptHello();
   EXPECT_THAT(told_, IsEmpty());
+}
+
+// On a thread that sees a /run of its own. Who owns /run/gradgate got it from root.
+TEST_F(LinkUidTest, TheOwnerOfTheSystemDirectoryIsTrusted) {
+  std::thread([this] {
+    ASSERT_EQ(::unshare(CLONE_NEWNS), 0) << std::strerror(errno);
+    ASSERT_EQ(::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0) << std::strerror(errno);
+    ASSERT_EQ(::mount("none", "/run", "tmpfs", 0, nullptr), 0) << std::strerror(errno);
+    ASSERT_EQ(::mkdir("/run/gradgate", 0755), 0);
+    ASSERT_EQ(::chown("/run/gradgate", kOther, kOther), 0);
+    daemon_.reset();
+    std::thread([this] {
+      ASSERT_EQ(::syscall(SYS_setresuid, -1, kOther, -1), 0);
+      daemon_ = std::make_unique<FakeDaemon>("/run/gradgate");
+    }).join();
+    ASSERT_EQ(::mkdir("/run/other", 0755), 0);
+    ASSERT_EQ(::mount("/run/gradgate", "/run/other", nullptr, MS_BIND, nullptr), 0) << std::strerror(errno);
+    auto elsewhere = MakeLink({"/run/other"});
+    elsewhere->Poll(now_ns_);
+    EXPECT_TRUE(FakeDaemon::Receive(daemon_->Accept()).end) << "an owner elsewhere says nothing";
+    auto link = MakeLink({"/run/gradgate"});
+    link->Poll(now_ns_);
+    daemon_->AcceptHello();
+    EXPECT_THAT(told_, ElementsAre(Pair("link_peer_uid", HasSubstr("/run/other/shim.sock"))));
+    ASSERT_EQ(::chown("/run/gradgate", 0, 0), 0);
+    auto strangers = MakeLink({"/run/gradgate"});
+    strangers->Poll(now_ns_);
+    EXPECT_TRUE(FakeDaemon::Receive(daemon_->Accept()).end) << "root's directory, a stranger's daemon";
+  }).join();
 }
 
 TEST_F(LinkTest, UidThatIsNoNumberIsToldAndIgnored) {
