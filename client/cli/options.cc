@@ -159,11 +159,19 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
   PolicyWords policy_words;
   AddPolicy(app, options, policy_words);
 
-  CLI::App* certs = AddCommand(app, "certs", "Make certificates for daemons on several nodes, and print how to use them",
-                               options, Command::kCerts);
+  CLI::App* certs = AddCommand(
+      app, "certs", "Make certificates for daemons on several nodes and for who asks them, and print how to use them", options,
+      Command::kCerts);
   certs->add_option("DIR", options.certs.directory, "Where they go; an authority that is there is used")->required();
   certs->add_option("--node", options.certs.nodes, "NAME, or NAME=HOST,HOST… with what others connect to; once for each node")
-      ->required()
+      ->delimiter('\0')
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  certs->add_option("--client", options.certs.clients, "NAME, or NAME=operator for one that may set policies; once for each")
+      ->delimiter('\0')
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  certs->add_option("--etcd", options.certs.etcd_hosts, "HOST of an etcd, for a set of its own; once for each")
       ->delimiter('\0')
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
