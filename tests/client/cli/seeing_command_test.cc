@@ -99,6 +99,16 @@ TEST_F(Seeing, TopOfADaemonThatGoesAwaySaysSoAndGoesOn) {
   EXPECT_EQ(top.error(), "");
 }
 
+TEST_F(Seeing, TopOfAJobThatIsForgottenMeanwhileShowsTheOthers) {
+  v1::Job gone = SampleJob("gone");
+  gone.set_run_id("ffff91c0d4e5f60718293a4b5c6d7e8f");
+  daemon_.jobs.insert(daemon_.jobs.begin(), gone);
+  const Result result = Ask({"top", "--once", "--interval", "0.1"});
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("digits    running     2/2        -      1.00"),
+                                   HasSubstr("gone      running     2/2        -         -")));
+}
+
 TEST_F(Seeing, TopOfOneJobAsksForItAlone) {
   daemon_.stats.erase(kKey);
   const Result result = Ask({"top", "digits", "-n", "2", "--interval", "0.1"});

@@ -250,6 +250,18 @@ TEST_F(TopViews, DoNotMarkAllRanksForWhatConcernsAll) {
   EXPECT_THAT(LineWith("   1  running"), StartsWith("      1"));
 }
 
+TEST_F(TopViews, SayNothingOfWasteAfterAFewSteps) {
+  model_ = TopModel();
+  TopRound round = RoundAt(0);
+  for (v1::RankStats& rank : *round.stats.begin()->second.mutable_ranks()) {
+    rank.mutable_totals()->set_step_count(5);
+    rank.mutable_totals()->set_reduction_intended_count(5);
+    rank.mutable_totals()->set_reduction_issued_count(6);  // of the window that is open
+  }
+  model_.Add(round);
+  EXPECT_EQ(LineWith(">"), ">   digits    running     2/2        -      1.20      1.00        -       -           -      126");
+}
+
 TEST_F(TopViews, SortByTroubleFirst) {
   Diagnose(v1::VERDICT_KIND_STRAGGLER, {1}, "rank 1 is late");
   place_.sort = TopSort::kTrouble;

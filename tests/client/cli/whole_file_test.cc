@@ -2,9 +2,11 @@
 
 #include "client/cli/whole_file.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -79,6 +81,20 @@ TEST_F(WholeFile, SaysWhyItCannotAndLeavesNothing) {
   EXPECT_THAT(WriteWholeFile(At("none/a"), "x").message(), HasSubstr("/none/a: No such file or directory"));
   EXPECT_THAT(WriteWholeFile(folder_, "x").message(), HasSubstr("Is a directory"));
   EXPECT_EQ(Files(), 0u);
+}
+
+TEST_F(WholeFile, HalfWrittenLeavesTheFormerOneAlone) {
+  ASSERT_TRUE(WriteWholeFile(At("a"), "old").ok());
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small = {100, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const absl::Status status = WriteWholeFile(At("a"), std::string(1000, 'x'));
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_THAT(status.message(), HasSubstr("File too large"));
+  EXPECT_EQ(Read(At("a")), "old");
+  EXPECT_EQ(Files(), 1u);
 }
 
 }  // namespace
