@@ -7,7 +7,6 @@
 #include "absl/strings/str_split.h"
 #include "client/cli/doctor_view.h"
 #include "client/cli/format.h"
-#include "client/cli/job_view.h"
 #include "client/cli/node_view.h"
 #include "client/cli/top_tables.h"
 
@@ -19,7 +18,6 @@ using Style = TopLine::Style;
 constexpr size_t kMostNodeLines = 3;
 constexpr size_t kMostVerdictLines = 3;
 constexpr size_t kLeastRankRows = 3;
-constexpr char kHelp[] = "q quit   up/down job   PgUp/PgDn ranks   s sort   p pause   sorted by ";
 
 class Lines {
  public:
@@ -62,6 +60,15 @@ class Lines {
 };
 
 std::string Clock(absl::Time time) { return absl::FormatTime("%H:%M:%SZ", time, absl::UTCTimeZone()); }
+
+// What matters most first: a narrow screen cuts the rest.
+std::string JobLine(const v1::Job& job, absl::Time now) {
+  const absl::Time end = job.has_end_time() ? ToTime(job.end_time()) : now;
+  return absl::StrCat(Printable(job.job_name()), "  ", Word(job.state()), "  mode ", Word(job.sync_mode()), " (",
+                      Word(job.enforcement()), ")  N ", job.accumulate() == 0 ? "-" : absl::StrCat(job.accumulate()), "  for ",
+                      HumanDuration(end - ToTime(job.start_time())), "  run ", Printable(job.run_id()), "  attempt ",
+                      job.attempt());
+}
 
 void AddTitle(const TopModel& model, const TopFrame& frame, const TopPlace& place, Lines* lines) {
   lines->Add(absl::StrCat("gradgatectl top  ", frame.address, "  ",
@@ -143,7 +150,7 @@ std::vector<TopLine> TopView(const TopModel& model, const TopFrame& frame, TopPl
   } else {
     AddJobs(model, frame, selected, &lines);
     lines.Add("", Style::kPlain);
-    lines.AddText(JobHeadLine(selected->job, model.answered_at()), Style::kPlain);
+    lines.Add(JobLine(selected->job, model.answered_at()), Style::kPlain);
     AddVerdicts(model, *selected, &lines);
     if (selected->counted) AddRanks(model, *selected, frame, place, &lines);
   }
@@ -152,7 +159,8 @@ std::vector<TopLine> TopView(const TopModel& model, const TopFrame& frame, TopPl
     std::vector<TopLine> all = lines.Take();
     all.resize(frame.rows - 1);
     Lines help(frame);
-    help.Add(absl::StrCat(kHelp, TopSortName(place->sort)), Style::kFaint);
+    help.Add(absl::StrCat("q quit   up/down job   s sort: ", TopSortName(place->sort), "   PgUp/PgDn ranks   p pause"),
+             Style::kFaint);
     all.push_back(help.Take().front());
     return all;
   }

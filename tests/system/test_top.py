@@ -81,22 +81,20 @@ class Top(case.SystemCase):
     def test_keys_sizes_and_the_end(self) -> None:
         with self.training("healthy"), self.training("wasteful", "audit"):
             top = self.top()
-            top.wait_text("> ")
             top.wait("rates of both jobs", lambda s: all("-" not in self.columns(s, name)[2:5] for name in ("healthy", "wasteful")))
             self.assertGreater(float(self.columns(top.screen, "wasteful")[3]), 3)
             self.assertGreater(float(self.columns(top.screen, "wasteful")[2]), 0)
             self.assertTrue(top.screen.alternate and not top.screen.cursor_shown)
             print("\n" + top.screen.text)
 
-            selected = next(line for line in top.screen.lines if line.startswith("> ")).split()[1]
-            other = "healthy" if selected == "wasteful" else "wasteful"
-            top.type("\x1b[B")
-            top.type("\x1b[A\x1b[B" if selected == "wasteful" else "")
-            top.type("j")
+            jobs = [line.lstrip(">! ").split()[0] for line in top.screen.lines[2:4]]
+            selected = next(line for line in top.screen.lines if line.startswith(">")).split()[1]
+            other = jobs[1 - jobs.index(selected)]
+            top.type("\x1b[B" if other == jobs[1] else "k")
             top.wait("the other job", lambda s: any(line.startswith(">") and other in line for line in s.lines))
-            top.wait("its ranks", lambda s: any(line.startswith(f"{other}  running  run") for line in s.lines))
+            top.wait("its ranks", lambda s: any(line.startswith(f"{other}  running  mode") for line in s.lines))
             top.type("s")
-            top.wait_text("sorted by trouble")
+            top.wait_text("s sort: trouble")
             top.type("p")
             top.wait_text("PAUSED")
             top.type("p")
@@ -179,7 +177,7 @@ class Top(case.SystemCase):
         self.daemon.process.signal(signal.SIGSTOP)
         begin = time.monotonic()
         top.type("s")
-        top.wait_text("sorted by trouble")
+        top.wait_text("s sort: trouble")
         top.type("q")
         self.assertEqual(top.finish(), 0)
         print(f"two keys: {1e3 * (time.monotonic() - begin):.0f} ms")
