@@ -198,9 +198,9 @@ class Top(case.SystemCase):
             for environment, utf8, colours in (({}, True, True), ({"LC_ALL": "C"}, False, True), ({"NO_COLOR": "1"}, True, False)):
                 with self.subTest(environment=environment):
                     top = self.top(environment=environment)
-                    top.wait("a bar", lambda s: "░" in s.text or "#" in s.text)
+                    top.wait("a bar", lambda s: set("█░#") & set(s.text))
                     top.wait_text("WARNING")
-                    self.assertEqual("░" in top.screen.text, utf8)
+                    self.assertEqual(bool(set("█░") & set(top.screen.text)), utf8)
                     self.assertEqual(any(ord(c) > 126 for c in top.screen.text), utf8)
                     self.assertEqual(bool(top.screen.colours), colours, top.screen.colours)
                     top.type("q")
