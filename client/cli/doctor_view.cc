@@ -16,29 +16,6 @@ namespace {
 
 constexpr size_t kIndent = 10;
 
-const char* SeverityWord(v1::Severity severity) {
-  switch (severity) {
-    case v1::SEVERITY_OK:
-      return "OK";
-    case v1::SEVERITY_NOTICE:
-      return "NOTICE";
-    case v1::SEVERITY_WARNING:
-      return "WARNING";
-    case v1::SEVERITY_CRITICAL:
-      return "CRITICAL";
-    default:
-      return "?";
-  }
-}
-
-// "wasted_reductions"; a kind that this build does not know, as its number.
-std::string KindWord(v1::VerdictKind kind) {
-  constexpr absl::string_view kPrefix = "VERDICT_KIND_";
-  const std::string& name = v1::VerdictKind_Name(kind);
-  if (name.size() <= kPrefix.size()) return absl::StrCat(static_cast<int>(kind));
-  return absl::AsciiStrToLower(name.substr(kPrefix.size()));
-}
-
 // `text` behind what `line` begins with, broken between words; further lines are indented.
 std::string Wrapped(std::string line, absl::string_view text, size_t indent, size_t columns) {
   std::string lines;
@@ -59,7 +36,7 @@ std::string VerdictText(const v1::Verdict& verdict, size_t columns) {
   std::string head = SeverityWord(verdict.severity());
   head.resize(std::max(head.size() + 1, kIndent), ' ');
   std::string text =
-      Wrapped(head, absl::StrCat(Printable(verdict.headline()), "  [", KindWord(verdict.kind()), "]"), kIndent, columns);
+      Wrapped(head, absl::StrCat(Printable(verdict.headline()), "  [", VerdictWord(verdict.kind()), "]"), kIndent, columns);
   const std::string margin(kIndent, ' ');
   for (const std::string& line : verdict.evidence()) text += Wrapped(margin + "- ", Printable(line), kIndent + 2, columns);
   for (const std::string& line : verdict.advice()) text += Wrapped(margin + "> ", Printable(line), kIndent + 2, columns);
@@ -81,6 +58,28 @@ std::string NodesText(const v1::DiagnoseResponse& response, size_t columns) {
 }
 
 }  // namespace
+
+const char* SeverityWord(v1::Severity severity) {
+  switch (severity) {
+    case v1::SEVERITY_OK:
+      return "OK";
+    case v1::SEVERITY_NOTICE:
+      return "NOTICE";
+    case v1::SEVERITY_WARNING:
+      return "WARNING";
+    case v1::SEVERITY_CRITICAL:
+      return "CRITICAL";
+    default:
+      return "?";
+  }
+}
+
+std::string VerdictWord(v1::VerdictKind kind) {
+  constexpr absl::string_view kPrefix = "VERDICT_KIND_";
+  const std::string& name = v1::VerdictKind_Name(kind);
+  if (name.size() <= kPrefix.size()) return absl::StrCat(static_cast<int>(kind));
+  return absl::AsciiStrToLower(name.substr(kPrefix.size()));
+}
 
 std::string DoctorView(const v1::DiagnoseResponse& response, absl::Time now, size_t columns) {
   std::string text = Wrapped("", absl::StripSuffix(JobHeadLine(response.job(), now), "\n"), kIndent, columns);

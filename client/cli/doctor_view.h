@@ -15,6 +15,12 @@ namespace gradgate::cli {
 inline constexpr size_t kDoctorColumns = 100;
 std::string DoctorView(const v1::DiagnoseResponse& response, absl::Time now, size_t columns = kDoctorColumns);
 
+// "WARNING"; "?" for one that this build does not know.
+const char* SeverityWord(v1::Severity severity);
+
+// "wasted_reductions"; a kind that this build does not know, as its number.
+std::string VerdictWord(v1::VerdictKind kind);
+
 // Whether anything is worse than a notice.
 bool HasTrouble(const v1::DiagnoseResponse& response);
 
