@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import pathlib
 import re
 import subprocess
@@ -52,6 +54,31 @@ def options(program: pathlib.Path, *command: str) -> tuple[str, list[tuple[str, 
             name, default, meaning = items.pop()
             items.append((name, default, f"{meaning} {line.strip()}".strip()))
     return about, [item for item in items if not item[0].startswith("-h,")]
+
+
+def python_parser() -> argparse.ArgumentParser:
+    """Of `gradgate run` and its like; needs neither torch nor the library."""
+    sys.path.insert(0, str(ROOT / "shim" / "python"))
+    parser: argparse.ArgumentParser = importlib.import_module("gradgate.run.command")._parser()
+    return parser
+
+
+def python_commands() -> dict[str, tuple[str, list[tuple[str, str, str]]]]:
+    """What each is for, and its options, as `options` has them."""
+    actions = python_parser()._actions
+    commands = next(action for action in actions if isinstance(action, argparse._SubParsersAction))
+    found = {}
+    for name, command in commands.choices.items():
+        items = []
+        for action in command._actions:
+            if action.dest == "help":
+                continue
+            value = action.metavar or ("{" + ",".join(action.choices) + "}" if action.choices else "" if action.nargs == 0 else "N")
+            shown = f"{action.option_strings[-1]} {value}".strip() if action.option_strings else str(value)
+            default = str(action.default) if action.option_strings and action.default and action.nargs != 0 else ""
+            items.append((shown, default, (action.help or "") % {"default": action.default}))
+        found[name] = ((command.description or "").strip(), items)
+    return found
 
 
 def labels(build: pathlib.Path) -> dict[str, tuple[str, str, list[str]]]:

@@ -60,6 +60,13 @@ class Reference:
             rows += [[code(name), code(default) if default else "", cell(text)] for name, default, text in options]
         return ["command, option", "default", "meaning"], rows
 
+    def gradgate(self) -> Table:
+        rows: list[Row] = []
+        for command, (about, options) in from_programs.python_commands().items():
+            rows.append([f"**gradgate {command}**", "", cell(about)])
+            rows += [[code(name), code(default) if default else "", cell(text)] for name, default, text in options]
+        return ["command, option", "default", "meaning"], rows
+
     def variables(self, mine: Callable[[str, list[str]], bool], *kept: str) -> Table:
         rows: list[Row] = [
             [code(n), ", ".join(where), *[None] * len(kept)] for n, where in from_source.variables().items() if mine(n, where)
@@ -86,6 +93,7 @@ class Reference:
             "metrics": self.metrics,
             "gradgated": self.gradgated,
             "gradgatectl": self.gradgatectl,
+            "gradgate": self.gradgate,
             "variables": lambda: self.variables(ours, "default", "effect"),
             "variables of others": lambda: self.variables(lambda n, w: not ours(n, w) and not testing(n, w), "whose", "effect"),
             "variables for tests": lambda: self.variables(testing, "effect"),

@@ -4,12 +4,14 @@ the guide's program in C++ compiles, runs and prints what is promised."""
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pathlib
 import re
 import shlex
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -18,9 +20,13 @@ from collections.abc import Iterator
 import tools
 from tools import processes
 
+sys.path.append(str(tools.DEPLOY / "reference"))
+
+import from_programs  # noqa: E402
+
 BLOCK = re.compile(r"^```(?:console|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RUN = re.compile(r"<!-- run: ([\w ]+) -->\n```console\n\$ (.*?)\n```\n```text\n(.*?)\n```", re.DOTALL)
-PROGRAMS = ("gradgated", "gradgatectl")
+PROGRAMS = ("gradgated", "gradgatectl", "gradgate")
 MANUAL = tools.DEPLOY / "TROUBLESHOOTING.md"
 
 
@@ -34,12 +40,12 @@ def typed() -> Iterator[tuple[str, list[str]]]:
     """Where, and each command of ours: in blocks for a shell, and complete ones in running text, without what stands for something else."""
     for path in documents():
         text = path.read_text(encoding="utf-8")
-        commands = re.findall(r"`((?:gradgatectl|gradgated) [^`\n]+)`", text)
+        commands = re.findall(r"`((?:gradgatectl|gradgated|gradgate) [^`\n]+)`", text)
         for block in BLOCK.findall(text):
             commands += [line.removeprefix("$ ") for line in block.replace("\\\n", " ").splitlines()]
         for command in commands:
             try:
-                words = shlex.split(command.replace("=…", "=given").replace("…", ""), comments=True)
+                words = shlex.split(re.sub(r"[…\[\]]", "", command.replace("=…", "=given")), comments=True)
             except ValueError:  # a quotation over several lines
                 continue
             for at, word in enumerate(words):
@@ -65,6 +71,14 @@ class Commands(unittest.TestCase):
         for where, (program, *words) in typed():
             with self.subTest(where):
                 seen += 1
+                if program == "gradgate":
+                    parser = from_programs.python_parser()
+                    with contextlib.redirect_stderr(io.StringIO()) as error:
+                        try:
+                            parser.parse_args(words)
+                        except SystemExit:
+                            self.assertNotRegex(error.getvalue(), "unrecognized|invalid|ambiguous")
+                    continue
                 if program == "gradgated":
                     given = [word.split("=")[0] for word in words if word.startswith("--")]
                     self.assertLessEqual(set(given), flags)
