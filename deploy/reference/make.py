@@ -36,15 +36,16 @@ class Reference:
         self.problems: list[str] = []
 
     def metrics(self) -> Table:
+        """Those that a daemon serves only in some circumstances keep the labels that they are given by hand."""
         served, declared = from_programs.labels(self.build), from_source.metrics()
+        rows: list[Row] = []
+        for name, (kind, text, labels) in served.items():
+            rows.append([code(name), kind, ", ".join(labels), cell(text)])
+            if name in declared and declared[name] != (kind, text):
+                self.problems.append(f"{name}: served as {kind}, {text!r}; the source says {declared[name]}")
         for name in sorted(from_source.metric_names() - set(served)):
-            self.problems.append(
-                f"{name} is in daemon/metrics, and a daemon with a running job does not serve it: its labels are not known"
-            )
-        for name, (kind, text, _) in served.items():
-            if declared.get(name) != (kind, text):
-                self.problems.append(f"{name}: served as {kind}, {text!r}; the source seems to say {declared.get(name)}")
-        rows: list[Row] = [[code(n), kind, ", ".join(labels), cell(text)] for n, (kind, text, labels) in served.items()]
+            kind, text = declared.get(name, ("", ""))
+            rows.append([code(name), kind or None, None, cell(text) or None])
         return ["metric", "type", "labels", "meaning"], rows
 
     def gradgated(self) -> Table:

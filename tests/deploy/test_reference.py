@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 import tools
 
@@ -55,7 +56,27 @@ class Reference(unittest.TestCase):
         self.assertEqual(from_source.statuses()["GG_ABORTED"], "ranks disagree; the message names them")
         self.assertEqual(from_source.exceptions()["gradgate.Refused"][0], "GG_FAILED_PRECONDITION")
         self.assertEqual(from_source.metrics()["gradgate_store_keys"], ("gauge", "Keys known of the store."))
-        self.assertEqual(set(from_source.metrics()), from_source.metric_names())
+        self.assertLessEqual(set(from_source.metrics()), from_source.metric_names())
+
+    def test_metric_that_is_seldom_served_keeps_its_labels(self) -> None:
+        reference = make.Reference(tools.build_folder())
+        with (
+            unittest.mock.patch.object(from_programs, "labels", return_value={}),
+            unittest.mock.patch.object(from_source, "metric_names", return_value={"gradgate_store_keys", "gradgate_odd"}),
+        ):
+            titles, rows = reference.metrics()
+        former = "| metric | type | labels | meaning |\n| `gradgate_store_keys` | x | node | y |\n"
+        self.assertIn(
+            "| `gradgate_store_keys` | gauge | node | Keys known of the store. |\n", reference.text("metrics", titles, rows, former)
+        )
+        self.assertEqual(
+            [problem.split(";")[0] for problem in reference.problems],
+            [
+                "metrics: `gradgate_odd` has no 'type'",
+                "metrics: `gradgate_odd` has no 'labels'",
+                "metrics: `gradgate_odd` has no 'meaning'",
+            ],
+        )
 
     def test_reads_labels(self) -> None:
         text = "# HELP gradgate_x_seconds How long.\n# TYPE gradgate_x_seconds histogram\n"
