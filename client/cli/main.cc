@@ -24,13 +24,16 @@
 #include "client/cli/plan_command.h"
 #include "client/cli/report_command.h"
 #include "client/cli/top_command.h"
+#include "client/cli/wrap.h"
 #include "client/connection.h"
 
 namespace gradgate::cli {
 namespace {
 
+// One line; on a terminal as many as it takes.
 int Fail(absl::string_view message, int exit_code) {
-  Output(STDERR_FILENO).Write(absl::StrCat("gradgatectl: ", Printable(message), "\n"));
+  Output error(STDERR_FILENO);
+  error.Write(WrapLines(absl::StrCat("gradgatectl: ", Printable(message), "\n"), error.columns()));
   return exit_code;
 }
 

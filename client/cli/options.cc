@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "client/cli/completion.h"
 #include "client/cli/exit_code.h"
@@ -108,6 +109,7 @@ void AddPolicy(CLI::App& app, Options& options, PolicyWords& words) {
          "CHANGE", words.changes,
          "What changes: mode=auto|window|window_replica|every_micro_step, bucket=SIZE, wire=gradient|bf16|fp16, "
          "reshard=every_micro_step|window, enforcement=audit|enforce; =given puts it back to what the trainers were given")
+      ->type_name(absl::StrCat("CHANGE:{", absl::StrJoin(PolicyChanges(), ","), "}"))
       ->required();
   set->add_option("--wait", words.wait_seconds, "Seconds to wait for the job; 0: not at all")
       ->capture_default_str()

@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "client/cli/format.h"
 #include "client/cli/job_view.h"
+#include "client/cli/node_view.h"
 #include "client/cli/policy_options.h"
 #include "client/cli/table.h"
 
@@ -154,18 +155,12 @@ std::string PolicyLine(const v1::PolicyStatus& status) {
 }
 
 std::string PolicyView(const v1::PolicyStatus& status, absl::Time now, size_t width) {
-  std::string text = absl::StrCat(JobHeadLine(status.job(), now), PolicyInForce(status), PolicyLine(status));
+  const std::string nodes = NodeProblems(status.nodes(), RanksOf(status.job()) < status.job().world_size());
   const bool known = status.proposed().version() != 0;
-  if (known) absl::StrAppend(&text, Proposer(status.proposed(), now));
-  absl::StrAppend(&text, LastRejection(status), known ? "\n" : "", known ? Content(status, width) : "", "\n",
-                  RanksTable(status, width), "\nstore: ", Printable(status.store()), "\n");
-  for (const v1::NodeAnswer& node : status.nodes()) {
-    if (!node.answered()) {
-      absl::StrAppend(&text, "! node ", Printable(node.node_name()), " at ", Printable(node.address()),
-                      " did not answer: ", Printable(node.error()), "; its ranks are missing here\n");
-    }
-  }
-  return text;
+  return absl::StrCat(JobHeadLine(status.job(), now), nodes, PolicyInForce(status), PolicyLine(status),
+                      known ? Proposer(status.proposed(), now) : "", LastRejection(status), known ? "\n" : "",
+                      known ? Content(status, width) : "", "\n", RanksTable(status, width),
+                      "\nstore: ", Printable(status.store()), "\n");
 }
 
 }  // namespace gradgate::cli

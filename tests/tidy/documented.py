@@ -1,5 +1,5 @@
-"""What a user can set or read by name is written down: environment variables, flags of the daemon, metrics. What SECURITY.md says is tested
-is tested."""
+"""What a user can set or read by name is in the reference: environment variables, flags of the daemon, metrics. What SECURITY.md says is
+tested is tested."""
 
 import re
 
@@ -12,6 +12,7 @@ CODE = (".cc", ".h", ".hpp", ".c", ".py")
 NAMED_TEST = re.compile(r"`([A-Z]\w+)\.([A-Z]\w+|test_\w+)`")
 TEST = re.compile(r"^TEST(?:_F|_P)?\((\w+), (\w+)\)", re.MULTILINE)
 PYTHON_TEST = re.compile(r"^class (\w+)|^    def (test_\w+)", re.MULTILINE)
+PAGES = "deploy/reference/"
 
 
 def has_word(text: str, word: str) -> bool:
@@ -46,27 +47,20 @@ def check_security(tree: Tree) -> list[str]:
 
 def check(tree: Tree) -> list[str]:
     found = check_security(tree)
-    readmes = "\n".join(tree.files[p] for p in tree.matching("README.md"))
-    daemon = tree.files.get("daemon/README.md", "")
+
+    def look(path: str, at: int, what: str, name: str, page: str) -> None:
+        if not has_word(tree.files.get(PAGES + page, ""), name):
+            number = tree.files[path].count("\n", 0, at) + 1
+            found.append(f"{path}:{number}: {what} {name} is not in {PAGES}{page}; ./dev docs puts it there")
+
     for path in tree.matching(*CODE):
-        if path.startswith("tests/"):
+        text = tree.files[path]
+        if path.startswith(("tests/", PAGES)):
             continue
-        for number, line in tree.lines(path):
-            found += [
-                f"{path}:{number}: environment variable {name} is in no README.md; document it in its folder's"
-                for name in VARIABLE.findall(line)
-                if not has_word(readmes, name)
-            ]
-            if path.startswith("daemon/metrics/"):
-                found += [
-                    f"{path}:{number}: metric {name} is not in daemon/README.md; add it to the table of metrics"
-                    for name in METRIC.findall(line)
-                    if not has_word(daemon, name)
-                ]
-        if path.startswith("daemon/"):
-            text = tree.files[path]
-            for match in FLAG.finditer(text):
-                if not has_word(daemon, f"--{match.group(1)}"):
-                    number = text.count("\n", 0, match.start()) + 1
-                    found.append(f"{path}:{number}: flag --{match.group(1)} is not in daemon/README.md; add it to the table of flags")
+        for match in VARIABLE.finditer(text):
+            look(path, match.start(), "environment variable", match[1], "environment.md")
+        for match in METRIC.finditer(text) if path.startswith("daemon/metrics/") else ():
+            look(path, match.start(), "metric", match[1], "metrics.md")
+        for match in FLAG.finditer(text) if path.startswith("daemon/") else ():
+            look(path, match.start(), "flag", f"--{match[1]}", "flags.md")
     return found

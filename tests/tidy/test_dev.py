@@ -70,7 +70,7 @@ class DevTest(unittest.TestCase):
     def test_without_argument_lists_the_commands(self) -> None:
         done = self.dev()
         self.assertEqual(done.returncode, 0)
-        for command in ("setup", "build", "test", "demo", "bench", "lint", "fuzz", "package", "ci"):
+        for command in ("setup", "build", "test", "demo", "bench", "lint", "fuzz", "docs", "package", "ci"):
             self.assertIn(f"\n  {command} ", done.stdout)
 
     def test_unknown_words_are_named(self) -> None:
