@@ -155,7 +155,7 @@ class Top(case.SystemCase):
 
     def test_a_daemon_that_freezes_dies_and_comes_back(self) -> None:
         with self.training("healthy"):
-            top = self.top("--timeout", "1")
+            top = self.top("--timeout", "3")
             top.wait_text("healthy")
             self.daemon.process.signal(signal.SIGSTOP)
             top.wait_text("! no answer for")
