@@ -67,7 +67,7 @@ absl::StatusOr<std::string> ReadPassword(const std::string& path) {
   return std::string(absl::StripTrailingAsciiWhitespace(password));
 }
 
-absl::StatusOr<std::unique_ptr<Store>> OpenEtcd(const StoreOptions& options, const std::string& run_directory) {
+absl::StatusOr<std::unique_ptr<Store>> OpenEtcd(const StoreOptions& options, const std::string& run_directory, const LogLine& log) {
   if (options.user.empty() != options.password_file.empty()) {
     return absl::InvalidArgumentError("--store_user and --store_password_file go together; give both");
   }
@@ -85,6 +85,7 @@ absl::StatusOr<std::unique_ptr<Store>> OpenEtcd(const StoreOptions& options, con
   etcd.key_file = options.key_file;
   etcd.user = options.user;
   etcd.password = *std::move(password);
+  etcd.log = log;
   etcd.may_replace = [place = PlaceOf(run_directory)](absl::string_view, absl::string_view value) {
     store::v1::StoredNode other;
     return !place.empty() && other.ParseFromArray(value.data(), static_cast<int>(value.size())) && other.place() == place;
@@ -125,7 +126,7 @@ absl::StatusOr<std::unique_ptr<Store>> OpenStore(const StoreOptions& options, co
     case StoreAddress::Kind::kFile:
       return OpenFileStore(options.address.path, log);
     case StoreAddress::Kind::kEtcd:
-      return OpenEtcd(options, run_directory);
+      return OpenEtcd(options, run_directory, log);
     case StoreAddress::Kind::kDefault:
       break;
   }

@@ -10,6 +10,7 @@
 #include "daemon/doctor/doctor.h"
 #include "daemon/node/process_state.h"
 #include "daemon/rpc/evidence.h"
+#include "daemon/rpc/fields.h"
 #include "daemon/rpc/merge_jobs.h"
 
 namespace gradgate {
@@ -44,6 +45,7 @@ absl::StatusOr<v1::DiagnoseResponse> AnswerEvidence(const v1::DiagnoseRequest& r
   if (store != nullptr) {
     const StoreHealth health = store->Health();
     if (!health.reachable) evidence->set_store_error(absl::StrCat(health.name, ": ", health.trouble));
+    if (health.unreachable_since) Set(view->now - *health.unreachable_since, evidence->mutable_store_unreachable_duration());
   }
   *response.mutable_job() = evidence->job();
   return response;

@@ -46,10 +46,11 @@ struct StoredValue {
 
 // How the store is.
 struct StoreHealth {
-  bool shared = false;         // daemons on other nodes see the same
-  bool reachable = true;       // as far as is known
-  std::string name;            // "memory", "file /var/lib/gradgate/policies", "etcd://10.0.0.1:2379"
-  std::string trouble;         // for people, while not reachable: what is wrong since when; empty otherwise
+  bool shared = false;                          // daemons on other nodes see the same
+  bool reachable = true;                        // as far as is known
+  std::string name;                             // "memory", "file /var/lib/gradgate/policies", "etcd://10.0.0.1:2379"
+  std::string trouble;                          // for people, while not reachable: what is wrong since when; empty otherwise
+  std::optional<absl::Time> unreachable_since;  // of a store that was tried and did not answer
   std::string warning;         // for people: it is reachable, and something of it is not as it should be; empty otherwise
   int64_t key_count = 0;       // in the copy
   uint64_t change_count = 0;   // of keys in the copy, ever

@@ -213,7 +213,7 @@ class DevTest(unittest.TestCase):
         self.assertEqual(self.called("package.sh") + self.called("cmake"), [])
         done = self.dev("package")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertTrue(self.called("cmake")[1].endswith("--target gradgated gradgatectl gradgate"))
+        self.assertTrue(self.called("cmake")[1].endswith("--target package_content"))
         self.assertEqual(self.called("package.sh"), ["package.sh build/release build/package"])
         self.assertIn("output in build/package", done.stdout.splitlines()[-1])
         self.assertIn("'--deb'", self.dev("package", "--deb").stderr)

@@ -30,6 +30,15 @@ class DocumentedTest(SampleTest):
         self.assert_clean({**code, "deploy/reference/metrics.md": "| `gradgate_windows_total` |\n"})
         self.assert_one({**code, "deploy/reference/metrics.md": ""}, "daemon/metrics/families.cc:1", "gradgate_windows_total is not in")
 
+    def test_what_security_says_is_tested(self) -> None:
+        tests = {
+            "tests/a_test.cc": "TEST_F(Door, IsShut) {}\nTEST(Key, Fits) {}\n",
+            "tests/test_b.py": "class LockTest(Case):\n    def test_it(self):\n",
+        }
+        self.assert_clean({**tests, "SECURITY.md": "`Door.IsShut`, `Key.Fits`, `LockTest.test_it`, `SECURITY.md`, `v1.Door`\n"})
+        self.assert_one({**tests, "SECURITY.md": "\n`Door.IsShut`, `Door.IsOpen`\n"}, "SECURITY.md:2", "no test Door.IsOpen")
+        self.assert_one({**tests, "SECURITY.md": "`LockTest.test_other`\n"}, "SECURITY.md:1", "no test LockTest.test_other")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -26,6 +26,9 @@ struct EtcdOptions {
   // Whether what somebody else left under an announced key may be replaced at once. Any thread, no lock held. Null: never.
   std::function<bool(absl::string_view key, absl::string_view value)> may_replace;
 
+  // For the operator: an outage that lasts, and its end. The store's own thread, no lock held. Null: nobody is told.
+  std::function<void(absl::string_view line)> log;
+
   absl::Duration call_timeout = absl::Seconds(3);
   absl::Duration heartbeat_interval = absl::Seconds(2);  // a watch that was silent so long is asked for a sign of life
   absl::Duration heartbeat_timeout = absl::Seconds(3);   // which must come by then

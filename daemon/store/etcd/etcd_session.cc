@@ -77,7 +77,7 @@ void EtcdSession::Watched(const etcdserverpb::WatchResponse& response_untrusted)
   if (response_untrusted.canceled()) return Canceled(response_untrusted);
   if (response_untrusted.created()) {
     reached_ = true;
-    state_->SetReachable();
+    state_->SetReachable(absl::Now());
   }
   if (response_untrusted.events().empty()) return;
   const std::vector<std::string> keys = state_->ChangeCopy([&](EtcdCopy& copy) { return copy.Apply(response_untrusted); });

@@ -2,10 +2,18 @@
 
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/store/limits.h"
 
 namespace gradgate {
+namespace {
+
+constexpr absl::Duration kWorthTelling = absl::Seconds(3);
+
+std::string Seconds(absl::Duration duration) { return absl::FormatDuration(absl::Trunc(duration, absl::Seconds(1))); }
+
+}  // namespace
 
 std::vector<StoredValue> EtcdState::List(absl::string_view prefix) const {
   MutexLock lock(&mutex_);
@@ -53,20 +61,40 @@ absl::Status EtcdState::AnnounceStatus() const {
   return announce_status_;
 }
 
-void EtcdState::SetReachable() {
-  MutexLock lock(&mutex_);
-  reachable_ = true;
-  trouble_.clear();
-  trouble_since_ = absl::InfinitePast();
+void EtcdState::SetReachable(absl::Time now) {
+  std::string line;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Duration outage = trouble_since_ == absl::InfinitePast() ? absl::ZeroDuration() : now - trouble_since_;
+    if (outage >= kWorthTelling) line = absl::StrCat(name_, " answers, after ", Seconds(outage));
+    reachable_ = ever_reached_ = true;
+    told_ = false;
+    trouble_.clear();
+    trouble_since_ = absl::InfinitePast();
+  }
+  Tell(line);
 }
 
 void EtcdState::SetTrouble(const absl::Status& status, absl::Time now) {
-  MutexLock lock(&mutex_);
-  reachable_ = false;
-  trouble_ = std::string(status.message());
-  if (trouble_since_ == absl::InfinitePast()) trouble_since_ = now;
-  ++error_count_;
-  if (!announced_.empty() && !absl::IsAlreadyExists(announce_status_)) announce_status_ = absl::UnavailableError(trouble_);
+  std::string line;
+  {
+    MutexLock lock(&mutex_);
+    reachable_ = false;
+    trouble_ = std::string(status.message());
+    if (trouble_since_ == absl::InfinitePast()) trouble_since_ = now;
+    ++error_count_;
+    if (!announced_.empty() && !absl::IsAlreadyExists(announce_status_)) announce_status_ = absl::UnavailableError(trouble_);
+    if (ever_reached_ && !told_ && now - trouble_since_ >= kWorthTelling) {
+      told_ = true;
+      line = absl::StrCat(name_, " has not answered for ", Seconds(now - trouble_since_), ": ",
+                          absl::Utf8SafeCHexEscape(trouble_), "; jobs go on, no policy can be changed until it does");
+    }
+  }
+  Tell(line);
+}
+
+void EtcdState::Tell(const std::string& line) const {
+  if (log_ && !line.empty()) log_(line);
 }
 
 void EtcdState::CountError() {
@@ -81,6 +109,7 @@ StoreHealth EtcdState::Health() const {
   health.reachable = reachable_;
   health.name = name_;
   if (!reachable_) {
+    if (trouble_since_ != absl::InfinitePast()) health.unreachable_since = trouble_since_;
     health.trouble =
         trouble_since_ == absl::InfinitePast()
             ? trouble_

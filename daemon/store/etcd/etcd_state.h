@@ -5,6 +5,7 @@
 #ifndef GRADGATE_DAEMON_STORE_ETCD_ETCD_STATE_H_
 #define GRADGATE_DAEMON_STORE_ETCD_ETCD_STATE_H_
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -22,7 +23,10 @@ namespace gradgate {
 
 class EtcdState {
  public:
-  EtcdState(std::string name, std::string prefix) : name_(std::move(name)), copy_(std::move(prefix)) {}
+  using Log = std::function<void(absl::string_view line)>;
+
+  EtcdState(std::string name, std::string prefix, Log log = nullptr)
+      : name_(std::move(name)), log_(std::move(log)), copy_(std::move(prefix)) {}
 
   void OnChange(Store::Changed changed) { notifier_.Start(std::move(changed)); }
 
@@ -49,8 +53,9 @@ class EtcdState {
   void SetAnnounceStatus(const std::map<std::string, std::string>& announced, absl::Status status) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status AnnounceStatus() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The watch runs. / It does not, for this reason; the time is that of the first since it ran.
-  void SetReachable() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The watch runs. / It does not, for this reason; the time is that of the first since it ran. An outage is logged once it has
+  // lasted: another member of a cluster answers sooner.
+  void SetReachable(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetTrouble(const absl::Status& status, absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
   void CountError() ABSL_LOCKS_EXCLUDED(mutex_);
   StoreHealth Health() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -61,12 +66,17 @@ class EtcdState {
  private:
   std::string Warning() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  void Tell(const std::string& line) const;
+
   const std::string name_;
+  const Log log_;
   mutable Mutex mutex_;
   EtcdCopy copy_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> announced_ ABSL_GUARDED_BY(mutex_);
   absl::Status announce_status_ ABSL_GUARDED_BY(mutex_);
   bool reachable_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ever_reached_ ABSL_GUARDED_BY(mutex_) = false;  // until then whoever starts the daemon is told by others
+  bool told_ ABSL_GUARDED_BY(mutex_) = false;          // of this outage
   std::string trouble_ ABSL_GUARDED_BY(mutex_) = "not yet connected";
   absl::Time trouble_since_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   uint64_t error_count_ ABSL_GUARDED_BY(mutex_) = 0;

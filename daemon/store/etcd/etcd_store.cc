@@ -38,7 +38,7 @@ class EtcdStore final : public Store {
   EtcdStore(const EtcdOptions& options, std::unique_ptr<EtcdLink> link)
       : options_(options),
         link_(std::move(link)),
-        state_(options.name, options.prefix),
+        state_(options.name, options.prefix, options.log),
         announcer_(&options_, link_.get(), &state_) {
     endpoint_ = RandomSeed() % link_->endpoint_count();
     thread_ = std::thread([this] { Run(); });

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import threading
+import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +28,7 @@ CPU = torch.device("cpu")
 META = torch._C.DispatchKey.Meta
 AFTER = torch._C._dispatch_keyset_full_after(BACKEND_SELECT)
 OUTSTANDING = 4096
+EXIT_S = 1.0
 SMALL_BYTES = 65536
 GRADIENT = {Op.ALL_REDUCE: (Role.DP, Role.REPLICATE), Op.REDUCE_SCATTER: (Role.SHARD,)}
 WITHOUT_GLOO_FUTURE = (Op.REDUCE_SCATTER, Op.SEND, Op.RECV)
@@ -42,12 +47,15 @@ class PythonTap(Tap):
         self._thread = Thread()
         self._backends: dict[tuple[int, str, str], str] = {}  # forgotten when a ledger is unbound
         self._outstanding: deque[tuple[Issue, Work]] = deque()
+        self._flying: set[int] = set()  # collectives that are to call back
+        self._completing = threading.RLock()  # a ledger's last completion is over before it is unbound
         found, not_understood = operators()
         self._not_understood = tuple(not_understood)
         self._library = torch.library.Library("c10d", "IMPL")
         for operator in found:
             self._library.impl(operator.name.removeprefix("c10d::"), self._kernel(operator), "BackendSelect", with_keyset=True)
         os.register_at_fork(after_in_child=self._forget)
+        atexit.register(self._at_exit)
 
     def bind(self, ledger: LedgerLike) -> None:
         self._bindings = {**self._bindings, ledger.handle: Binding(ledger, ledger.handle)}
@@ -56,7 +64,8 @@ class PythonTap(Tap):
         binding = self._bindings.get(ledger.handle)
         if binding is not None:
             binding.roles = {}  # for whoever still holds it as the active one
-        self._bindings = {h: b for h, b in self._bindings.items() if b is not binding}
+        with self._completing:
+            self._bindings = {h: b for h, b in self._bindings.items() if b is not binding}
         if self._active is binding:
             self._active = None
         self._callbacks.pop(ledger.handle, None)
@@ -117,9 +126,10 @@ class PythonTap(Tap):
             self._bindings[handle].armed = on
 
     def _forget(self) -> None:
-        self._bindings, self._active = {}, None
+        self._bindings, self._active, self._completing = {}, None, threading.RLock()
         self._callbacks.clear()
         self._outstanding.clear()
+        self._flying.clear()
 
     # --- one collective -------------------------------------------------------------------------------------------------
 
@@ -202,9 +212,12 @@ class PythonTap(Tap):
             if boxed is None or issue.how is How.UNKNOWN:
                 self._done(issue, Outcome.UNKNOWN)
                 return
-            self._outstanding.append((issue, Work.unbox(boxed)))
-            if issue.how is How.FUTURE:  # asking Gloo is cheap and always allowed, so what has completed is let go of soon
-                self._sweep()
+            work = Work.unbox(boxed)
+            if issue.how is How.FUTURE:
+                self._flying.add(id(issue))
+                work.get_future().add_done_callback(partial(self._completed, issue))
+                return
+            self._outstanding.append((issue, work))
             while len(self._outstanding) > OUTSTANDING:
                 self._done(self._outstanding.popleft()[0], Outcome.UNKNOWN)
         except Exception:
@@ -226,15 +239,23 @@ class PythonTap(Tap):
             known = self._backends[key] = group._get_backend(device).name()
         return known
 
-    def _sweep(self) -> None:
-        for _ in range(4):
-            try:
-                issue, work = self._outstanding.popleft()
-            except IndexError:
-                return
-            if not self._ended(issue, work):
-                self._outstanding.appendleft((issue, work))
-                return
+    def _completed(self, issue: Issue, future: Any) -> None:
+        """On a thread of the backend's, as a rule."""
+        try:
+            future.value()
+        except Exception:
+            outcome = Outcome.FAILED
+        else:
+            outcome = Outcome.OK
+        with self._completing:
+            self._done(issue, outcome)
+        self._flying.discard(id(issue))
+
+    def _at_exit(self) -> None:
+        """A callback that finds the interpreter ending aborts the process."""
+        end = time.monotonic() + EXIT_S
+        while self._flying and time.monotonic() < end:
+            time.sleep(0.001)
 
     def _ended(self, issue: Issue, work: Work) -> bool:
         try:
@@ -243,11 +264,5 @@ class PythonTap(Tap):
         except Exception:
             self._done(issue, Outcome.UNKNOWN)
             return True
-        outcome = Outcome.OK
-        if issue.how is How.FUTURE:
-            try:
-                work.get_future().value()
-            except Exception:
-                outcome = Outcome.FAILED
-        self._done(issue, outcome)
+        self._done(issue, Outcome.OK)
         return True

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class How(Enum):
     """How the end of a collective is learned; see shim/torch/completions.h."""
 
-    FUTURE = 0  # by asking the Work, and its future whether it failed: Work.exception would tell, with a warning of torch's each time
+    FUTURE = 0  # its future calls back, when it completes
     POLL = 1  # by asking the Work; it is held until then
     UNKNOWN = 2
 

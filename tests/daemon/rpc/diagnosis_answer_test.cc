@@ -42,6 +42,7 @@ class FakeStore final : public Store {
     health.reachable = false;
     health.name = "etcd://a:1";
     health.trouble = "refused for 5 s";
+    health.unreachable_since = absl::FromUnixNanos(kWallNs) + absl::Seconds(3);
     return health;
   }
   void OnChange(Changed) override {}
@@ -157,6 +158,9 @@ TEST_F(DiagnosisAnswer, KeepsTheLastWindowsOfALostRank) {
 TEST_F(DiagnosisAnswer, SaysThatTheStoreCannotBeReached) {
   Connect(*MakePage(0));
   const FakeStore store;
+  clock_.since_ns = 8 * kSecondNs;
+  EXPECT_EQ(Part(&store).evidence(0).store_unreachable_duration().seconds(), 5);
+  EXPECT_FALSE(Part().evidence(0).has_store_unreachable_duration());
   EXPECT_EQ(Part(&store).evidence(0).store_error(), "etcd://a:1: refused for 5 s");
   EXPECT_EQ(Part().evidence(0).store_error(), "");
 }
