@@ -23,12 +23,6 @@ const char* SeverityWord(v1::Severity severity);
 // "wasted_reductions"; a kind that this build does not know, as its number.
 std::string VerdictWord(v1::VerdictKind kind);
 
-// "WARNING"; "?" for one that this build does not know.
-const char* SeverityWord(v1::Severity severity);
-
-// "wasted_reductions"; a kind that this build does not know, as its number.
-std::string VerdictWord(v1::VerdictKind kind);
-
 // Whether anything is worse than a notice.
 bool HasTrouble(const v1::DiagnoseResponse& response);
 

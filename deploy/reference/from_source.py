@@ -114,10 +114,8 @@ def reasons() -> set[str]:
 
 
 NAMES = r'"([A-Z][A-Z0-9_]+)"'
-READS = re.compile(
-    rf"(?:getenv|environ\.get|environ\.pop|Env|Environment|FromEnvironment)\(\s*{NAMES}"
-    rf"|environ\[{NAMES}\]|{NAMES} in os\.environ|\bVARIABLE = {NAMES}"
-)
+READS = re.compile(rf"(?:getenv|environ\.get|environ\.pop)\(\s*{NAMES}" rf"|environ\[{NAMES}\]|{NAMES} in os\.environ|\bVARIABLE = {NAMES}")
+HELPER = re.compile(r"\b(\w+)\(const char\* name\)[^{;]*\{[^}]*getenv\(name\)")  # a function that reads what it is given
 LISTS = re.compile(r"(?:FirstSet|NumberFrom)\(\s*\{([^}]*)\}")
 
 
@@ -128,6 +126,8 @@ def variables() -> dict[str, list[str]]:
         text = path.read_text(encoding="utf-8")
         where = path.relative_to(ROOT)
         names = {name for groups in READS.findall(text) for name in groups if name}
+        for helper in HELPER.findall(text):
+            names |= set(re.findall(rf"\b{helper}\(\s*{NAMES}", text))
         for listed in LISTS.findall(text):
             names |= set(re.findall(NAMES, listed))
         if where.parts[0] == "tests":  # of these, what a person may set for them

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import pathlib
 import re
@@ -26,6 +27,7 @@ import from_programs  # noqa: E402
 
 BLOCK = re.compile(r"^```(?:console|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RUN = re.compile(r"<!-- run: ([\w ]+) -->\n```console\n\$ (.*?)\n```\n```text\n(.*?)\n```", re.DOTALL)
+UNFINISHED = r"(JOB|DIR|CHANGE|--node) is required|name a JOB|1 required \w+ missing|a command is missing"  # in running text
 PROGRAMS = ("gradgated", "gradgatectl", "gradgate")
 MANUAL = tools.DEPLOY / "TROUBLESHOOTING.md"
 
@@ -44,8 +46,10 @@ def typed() -> Iterator[tuple[str, list[str]]]:
         for block in BLOCK.findall(text):
             commands += [line.removeprefix("$ ") for line in block.replace("\\\n", " ").splitlines()]
         for command in commands:
+            each = itertools.count()
+            filled = re.sub(r"(--[\w-]+) …", lambda option: f"{option[1]} x{next(each)}", command.replace("=…", "=given"))  # noqa: B023
             try:
-                words = shlex.split(re.sub(r"[…\[\]]", "", command.replace("=…", "=given")), comments=True)
+                words = shlex.split(re.sub(r"[…\[\]]", "", filled), comments=True)
             except ValueError:  # a quotation over several lines
                 continue
             for at, word in enumerate(words):
@@ -84,9 +88,7 @@ class Commands(unittest.TestCase):
                     self.assertLessEqual(set(given), flags)
                     continue
                 done = self.says(program, *(["--dir", "/nowhere"] if "--target" not in words else []), *words)
-                unfinished = re.search(
-                    r"JOB is required|name a JOB|DIR is required|CHANGE is required|--node is required|a command is missing", done.stderr
-                )
+                unfinished = re.search(UNFINISHED, done.stderr)
                 stands_for = re.search(r'"(COMMAND|[A-Z]+…?)"', done.stderr)
                 self.assertTrue(done.returncode != 2 or unfinished or stands_for, done.stderr)
         self.assertGreater(seen, 60)

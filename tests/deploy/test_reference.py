@@ -42,6 +42,7 @@ class Reference(unittest.TestCase):
         """That a pattern has gone blind would else be taken for a source that has nothing."""
         self.assertIn("GRADGATE_DAEMON_UID", from_source.variables())
         self.assertIn("TORCHELASTIC_RESTART_COUNT", from_source.variables())
+        self.assertLessEqual({"STATE_DIRECTORY", "NOTIFY_SOCKET", "TORCHELASTIC_ERROR_FILE", "NO_COLOR"}, set(from_source.variables()))
         self.assertEqual(from_source.variables()["GRADGATE_DIR"], ["client", "daemon/main", "shim/link"])
         self.assertLessEqual(
             {"link_rejected", "ranks_disagree", "parity", "not_recognised", "stray_parameters", "no_window"}, from_source.reasons()

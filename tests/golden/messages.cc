@@ -65,7 +65,8 @@ std::vector<std::unique_ptr<Message>> KeptMessages() {
         }
       }
     }
-    if (known->package() != "gradgate.store.v1") continue;
+    const bool written = known->package() == "gradgate.store.v1" || known->name() == "gradgate/v1/audit.proto";
+    if (!written) continue;
     for (int i = 0; i < known->message_type_count(); ++i) kept[known->message_type(i)->full_name()] = known->message_type(i);
   }
   std::vector<std::unique_ptr<Message>> messages;

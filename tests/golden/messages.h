@@ -1,4 +1,4 @@
-// The messages that golden files are kept of: requests and answers of all our services, and what lies in stores.
+// The messages that golden files are kept of: requests and answers of all our services, and what lies in stores and logs.
 
 #ifndef GRADGATE_TESTS_GOLDEN_MESSAGES_H_
 #define GRADGATE_TESTS_GOLDEN_MESSAGES_H_

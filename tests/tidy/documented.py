@@ -9,10 +9,10 @@ VARIABLE = re.compile(r'"(GRADGATE_[A-Z0-9_]+)"')
 FLAG = re.compile(r"ABSL_FLAG\s*\(\s*[^,]+(?:<[^>]*>)?,\s*(\w+)")
 METRIC = re.compile(r'"(gradgate_[a-z0-9_]+)"')
 CODE = (".cc", ".h", ".hpp", ".c", ".py")
+PAGES = "deploy/reference/"
 NAMED_TEST = re.compile(r"`([A-Z]\w+)\.([A-Z]\w+|test_\w+)`")
 TEST = re.compile(r"^TEST(?:_F|_P)?\((\w+), (\w+)\)", re.MULTILINE)
 PYTHON_TEST = re.compile(r"^class (\w+)|^    def (test_\w+)", re.MULTILINE)
-PAGES = "deploy/reference/"
 
 
 def has_word(text: str, word: str) -> bool:
