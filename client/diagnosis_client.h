@@ -14,7 +14,9 @@
 namespace gradgate::client {
 
 // NOT_FOUND: no such job; the message lists the known ones. INVALID_ARGUMENT: empty job.
-absl::StatusOr<v1::DiagnoseResponse> Diagnose(const Connection& connection, const v1::DiagnoseRequest& request);
+// `cancel`, which may be null, ends it: an error of any code.
+absl::StatusOr<v1::DiagnoseResponse> Diagnose(const Connection& connection, const v1::DiagnoseRequest& request,
+                                              Cancellation* cancel = nullptr);
 
 // Also FAILED_PRECONDITION: the job has measured too little. INVALID_ARGUMENT: or a number outside its range.
 absl::StatusOr<v1::PlanSyncResponse> PlanSync(const Connection& connection, const v1::PlanSyncRequest& request);

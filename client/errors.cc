@@ -76,8 +76,9 @@ absl::Status Explain(const grpc::Status& status, const Target& target, const Tls
                                                       absl::FormatDuration(timeout),
                                                       "; it is stopped or overloaded, or the timeout is too short"));
     case grpc::StatusCode::UNIMPLEMENTED:
-      return absl::UnimplementedError(absl::StrCat("what listens at ", target.address, " does not know this call (", message,
-                                                   "); it is no gradgated, or one of another version"));
+      return absl::UnimplementedError(absl::StrCat("what listens at ", target.address, " does not know this call",
+                                                   message.empty() ? "" : absl::StrCat(" (", message, ")"),
+                                                   "; it is no gradgated, or one of another version"));
     default:
       return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                           absl::StrCat("gradgated at ", target.address, ": ", message));

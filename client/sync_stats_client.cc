@@ -62,12 +62,15 @@ class SyncStatsClient::Impl {
 
   // Asks page after page until there are no more, or `limit` items are there. `items` gives the repeated field of a page.
   template <typename Response, typename Method, typename Request, typename Items>
-  grpc::Status AllPages(Method method, Request request, int64_t limit, Items items, Response* all) const {
+  grpc::Status AllPages(Method method, Request request, int64_t limit, Items items, Response* all,
+                        Cancellation* cancel = nullptr) const {
     const absl::Time deadline = Deadline();
     do {
       request.set_page_size(PageSize(limit, items(*all)->size()));
       Response page;
-      if (grpc::Status status = Connection::Call(*stub_, method, request, deadline, &page); !status.ok()) return status;
+      if (grpc::Status status = Connection::Call(*stub_, method, request, deadline, &page, cancel); !status.ok()) {
+        return status;
+      }
       if (!page.next_page_token().empty() && page.next_page_token() == request.page_token()) {
         return grpc::Status(grpc::StatusCode::INTERNAL, "answered a page that is its own successor");
       }
@@ -112,23 +115,24 @@ SyncStatsClient::~SyncStatsClient() = default;
 
 const std::string& SyncStatsClient::address() const { return impl_->connection().target().address; }
 
-absl::StatusOr<v1::ListJobsResponse> SyncStatsClient::ListJobs(int64_t limit, v1::Scope scope) const {
+absl::StatusOr<v1::ListJobsResponse> SyncStatsClient::ListJobs(int64_t limit, v1::Scope scope, Cancellation* cancel) const {
   if (absl::Status status = CheckLimit(limit); !status.ok()) return status;
   v1::ListJobsRequest request;
   request.set_scope(scope);
   v1::ListJobsResponse all;
   const grpc::Status status = impl_->AllPages(
       &v1::SyncStatsService::Stub::ListJobs, request, limit, [](v1::ListJobsResponse& page) { return page.mutable_jobs(); },
-      &all);
+      &all, cancel);
   if (!status.ok()) return impl_->connection().Explained(status);
   return all;
 }
 
-absl::StatusOr<v1::GetJobStatsResponse> SyncStatsClient::GetJobStats(absl::string_view job, v1::Scope scope) const {
+absl::StatusOr<v1::GetJobStatsResponse> SyncStatsClient::GetJobStats(absl::string_view job, v1::Scope scope,
+                                                                     Cancellation* cancel) const {
   v1::GetJobStatsRequest request;
   request.set_scope(scope);
   request.set_job(std::string(job));
-  return impl_->connection().CallForJob(impl_->stub(), &v1::SyncStatsService::Stub::GetJobStats, request);
+  return impl_->connection().CallForJob(impl_->stub(), &v1::SyncStatsService::Stub::GetJobStats, request, cancel);
 }
 
 absl::StatusOr<v1::ListWindowsResponse> SyncStatsClient::ListWindows(absl::string_view job,

@@ -64,11 +64,15 @@ class SyncStatsClient {
   // All pages in one answer, the most recently started job first; `limit` jobs at most, 0: all. next_page_token is empty unless
   // the limit left some out. INVALID_ARGUMENT: negative limit.
   // `nodes` has each node once; one that left out any page has not answered.
-  absl::StatusOr<v1::ListJobsResponse> ListJobs(int64_t limit = 0, v1::Scope scope = v1::SCOPE_JOB) const;
+  // `cancel`, which may be null, ends it: an error of any code.
+  absl::StatusOr<v1::ListJobsResponse> ListJobs(int64_t limit = 0, v1::Scope scope = v1::SCOPE_JOB,
+                                                Cancellation* cancel = nullptr) const;
 
   // `job`: a job name, run id, or at least 6 first digits of a run id; of several runs with one name the last started is meant.
   // NOT_FOUND: no such job; the message lists the known ones, for which a second call is made. INVALID_ARGUMENT: empty name.
-  absl::StatusOr<v1::GetJobStatsResponse> GetJobStats(absl::string_view job, v1::Scope scope = v1::SCOPE_JOB) const;
+  // `cancel` as in ListJobs.
+  absl::StatusOr<v1::GetJobStatsResponse> GetJobStats(absl::string_view job, v1::Scope scope = v1::SCOPE_JOB,
+                                                      Cancellation* cancel = nullptr) const;
 
   // All pages in one answer, `nodes` as in ListJobs. Errors as GetJobStats and ListJobs.
   absl::StatusOr<v1::ListWindowsResponse> ListWindows(absl::string_view job, const ListWindowsOptions& options = {}) const;

@@ -3,6 +3,14 @@
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
+# All that the packages hold, and nothing else.
+add_custom_target(package_content DEPENDS gradgate gradgated gradgatectl)
+foreach(target gradgated_man_page gradgatectl_man_page gradgatectl_completion)
+  if(TARGET ${target})
+    add_dependencies(package_content ${target})
+  endif()
+endforeach()
+
 # libgradgate-dev: for find_package(gradgate) and pkg-config.
 set(cmake_folder ${CMAKE_INSTALL_LIBDIR}/cmake/gradgate)
 install(EXPORT gradgate FILE gradgateConfig.cmake NAMESPACE gradgate:: DESTINATION ${cmake_folder} COMPONENT libgradgate-dev)

@@ -44,10 +44,11 @@ bool IsAddress(const std::string& host) {
   return inet_pton(AF_INET, host.c_str(), address) == 1 || inet_pton(AF_INET6, host.c_str(), address) == 1;
 }
 
-std::string AlternativeNames(const std::vector<std::string>& hosts) {
-  return absl::StrJoin(hosts, ",", [](std::string* out, const std::string& host) {
-    absl::StrAppend(out, IsAddress(host) ? "IP:" : "DNS:", host);
-  });
+std::string AlternativeNames(const CertificateRequest& request) {
+  std::vector<std::string> names;
+  for (const std::string& host : request.hosts) names.push_back(absl::StrCat(IsAddress(host) ? "IP:" : "DNS:", host));
+  if (!request.uri.empty()) names.push_back(absl::StrCat("URI:", request.uri));
+  return absl::StrJoin(names, ",");
 }
 
 bool AddExtension(X509* certificate, X509* issuer, int kind, const std::string& value) {
@@ -169,15 +170,15 @@ absl::StatusOr<CertificateAndKey> MakeCertificate(const CertificateAndKey& autho
   X509* certificate = draft->certificate.get();
   X509* issuer = authority->certificate.get();
   const bool is_node = request.use == CertificateUse::kNode;
-  const bool done =
-      X509_set_issuer_name(certificate, X509_get_subject_name(issuer)) == 1 &&
-      AddExtension(certificate, issuer, NID_basic_constraints, "critical,CA:FALSE") &&
-      AddExtension(certificate, issuer, NID_key_usage, "critical,digitalSignature") &&
-      AddExtension(certificate, issuer, NID_ext_key_usage, is_node ? "serverAuth,clientAuth" : "clientAuth") &&
-      AddExtension(certificate, issuer, NID_subject_key_identifier, "hash") &&
-      AddExtension(certificate, issuer, NID_authority_key_identifier, "keyid") &&
-      (request.hosts.empty() || AddExtension(certificate, issuer, NID_subject_alt_name, AlternativeNames(request.hosts))) &&
-      X509_sign(certificate, authority->key.get(), EVP_sha256()) != 0;
+  const bool done = X509_set_issuer_name(certificate, X509_get_subject_name(issuer)) == 1 &&
+                    AddExtension(certificate, issuer, NID_basic_constraints, "critical,CA:FALSE") &&
+                    AddExtension(certificate, issuer, NID_key_usage, "critical,digitalSignature") &&
+                    AddExtension(certificate, issuer, NID_ext_key_usage, is_node ? "serverAuth,clientAuth" : "clientAuth") &&
+                    AddExtension(certificate, issuer, NID_subject_key_identifier, "hash") &&
+                    AddExtension(certificate, issuer, NID_authority_key_identifier, "keyid") &&
+                    ((request.hosts.empty() && request.uri.empty()) ||
+                     AddExtension(certificate, issuer, NID_subject_alt_name, AlternativeNames(request))) &&
+                    X509_sign(certificate, authority->key.get(), EVP_sha256()) != 0;
   if (!done) return OpenSslError(absl::StrCat("make a certificate for ", request.name));
   return Written(certificate, draft->key.get());
 }

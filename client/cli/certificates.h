@@ -31,6 +31,7 @@ struct CertificateRequest {
   std::vector<std::string> hosts;  // names and addresses that a client may connect to
   CertificateUse use = CertificateUse::kClient;
   absl::Duration lifetime;
+  std::string uri = "";  // that tells the daemon its role; empty: none
 };
 
 // It can sign certificates and nothing more. INTERNAL: what OpenSSL says.

@@ -1,17 +1,9 @@
 #include "client/cli/certs_command.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -19,18 +11,25 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/certificates.h"
+#include "client/cli/certs_directory.h"
 
 namespace gradgate::cli {
 namespace {
 
 constexpr absl::Duration kAuthorityLifetime = absl::Hours(24 * 3653);
 constexpr size_t kMaxNameBytes = 64;  // of a common name
-constexpr char kAuthorityName[] = "ca";
-constexpr char kClientName[] = "client";
+constexpr char kAuthority[] = "ca";
+constexpr char kReader[] = "client";
+constexpr char kOperator[] = "operator";
+constexpr char kEtcdAuthority[] = "etcd-ca";
+constexpr char kEtcd[] = "etcd";
+constexpr char kEtcdClient[] = "etcd-client";
+constexpr char kRoleUri[] = "spiffe://gradgate.local/gradgate/role/";
 
-struct Node {
-  std::string name;
-  std::vector<std::string> hosts;
+// A certificate that is to be made, and by which authority.
+struct Wanted {
+  std::string authority;
+  CertificateRequest request;
 };
 
 bool IsName(absl::string_view text, absl::string_view others) {
@@ -44,134 +43,189 @@ bool IsHost(const std::string& host) {
   return inet_pton(AF_INET6, host.c_str(), address) == 1 || (IsName(host, ".-*_") && host.size() <= 253);
 }
 
-absl::StatusOr<Node> ParseNode(const std::string& text) {
-  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
-  Node node;
-  node.name = parts.first;
-  if (!IsName(node.name, "._-") || node.name.size() > kMaxNameBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("--node \"", text, "\": the name must be 1 to ", kMaxNameBytes,
-                                                   " letters, digits, '.', '_' and '-'; write NAME or NAME=HOST,HOST…"));
-  }
-  if (node.name == kAuthorityName || node.name == kClientName) {
+absl::Status CheckHosts(absl::string_view option, const std::vector<std::string>& hosts) {
+  for (const std::string& host : hosts) {
+    if (IsHost(host)) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("--node \"", text, "\": that name is taken by the file of the authority or the client"));
+        absl::StrCat(option, ": \"", host, "\" is no host name or address; give what others will connect to, without a port"));
   }
-  node.hosts =
-      absl::StrContains(text, "=") ? std::vector<std::string>(absl::StrSplit(parts.second, ',')) : std::vector{node.name};
-  for (const std::string& host : node.hosts) {
-    if (!IsHost(host)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--node \"", text, "\": \"", host,
-                       "\" is no host name or address; give what other daemons will connect to, without a port"));
+  return absl::OkStatus();
+}
+
+// `option`: "--node \"a\"", say.
+absl::Status CheckName(absl::string_view option, const std::string& name, absl::string_view form) {
+  if (!IsName(name, "._-") || name.size() > kMaxNameBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(option, ": the name must be 1 to ", kMaxNameBytes, " letters, digits, '.', '_' and '-'; write ", form));
+  }
+  for (const char* taken : {kAuthority, kEtcdAuthority, kEtcd, kEtcdClient}) {
+    if (name == taken) {
+      return absl::InvalidArgumentError(absl::StrCat(option, ": that name is taken by the file of the authority, or of etcd"));
     }
   }
-  return node;
+  if (!absl::EndsWith(name, "-key")) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, ": a name may not end in -key, since the keys of others have such files"));
 }
 
-absl::Status SystemError(absl::string_view what, const std::string& path) {
-  const int error = errno;
-  const std::string text = absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(error));
-  if (error == EEXIST) return absl::AlreadyExistsError(absl::StrCat(path, " is there already and is not overwritten"));
-  return error == EACCES || error == EPERM || error == EROFS ? absl::PermissionDeniedError(text) : absl::InternalError(text);
+std::vector<std::string> WithLoopback(std::vector<std::string> hosts) {
+  for (const char* own : {"localhost", "127.0.0.1", "::1"}) {
+    if (std::find(hosts.begin(), hosts.end(), own) == hosts.end()) hosts.emplace_back(own);
+  }
+  return hosts;
 }
 
-absl::Status WriteNew(const std::string& path, absl::string_view text, mode_t mode) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-  if (fd < 0) return SystemError("make", path);
-  absl::Status status;
-  for (absl::string_view rest = text; status.ok() && !rest.empty();) {
-    const ssize_t written = write(fd, rest.data(), rest.size());
-    if (written < 0) status = SystemError("write", path);
-    if (written > 0) rest.remove_prefix(static_cast<size_t>(written));
+std::string RoleUri(absl::string_view role, const std::string& name) { return absl::StrCat(kRoleUri, role, "/", name); }
+
+absl::StatusOr<Wanted> ParseNode(const std::string& text, absl::Duration lifetime) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
+  const std::string option = absl::StrCat("--node \"", text, "\"");
+  if (absl::Status s = CheckName(option, parts.first, "NAME or NAME=HOST,HOST…"); !s.ok()) return s;
+  if (parts.first == kReader || parts.first == kOperator) {
+    return absl::InvalidArgumentError(absl::StrCat(option, ": that name is taken by the file of a client"));
   }
-  if (status.ok() && fsync(fd) != 0) status = SystemError("write", path);
-  close(fd);
-  if (!status.ok()) unlink(path.c_str());
-  return status;
+  const std::vector<std::string> hosts =
+      absl::StrContains(text, "=") ? std::vector<std::string>(absl::StrSplit(parts.second, ',')) : std::vector{parts.first};
+  if (absl::Status s = CheckHosts(option, hosts); !s.ok()) return s;
+  return Wanted{kAuthority, {parts.first, hosts, CertificateUse::kNode, lifetime, RoleUri("node", parts.first)}};
 }
 
-class Directory {
- public:
-  explicit Directory(std::string path) : path_(std::move(path)) {}
-
-  std::string CertificatePath(absl::string_view name) const { return absl::StrCat(path_, "/", name, ".pem"); }
-  std::string KeyPath(absl::string_view name) const { return absl::StrCat(path_, "/", name, "-key.pem"); }
-  bool Has(const std::string& path) const { return access(path.c_str(), F_OK) == 0; }
-
-  absl::Status Make() const {
-    if (mkdir(path_.c_str(), 0755) != 0 && errno != EEXIST) return SystemError("make directory", path_);
-    return absl::OkStatus();
+absl::StatusOr<Wanted> ParseClient(const std::string& text, absl::Duration lifetime) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
+  const std::string option = absl::StrCat("--client \"", text, "\"");
+  if (absl::Status s = CheckName(option, parts.first, "NAME, or NAME=operator"); !s.ok()) return s;
+  const std::string role = absl::StrContains(text, "=") ? parts.second : "read";
+  if (role != "read" && role != kOperator) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        option, ": \"", role, "\" is no role; give read, which may ask, or operator, which may set policies as well"));
   }
-  absl::Status Write(absl::string_view name, const CertificateAndKey& pair) const {
-    if (absl::Status s = WriteNew(KeyPath(name), pair.key, 0600); !s.ok()) return s;
-    absl::Status status = WriteNew(CertificatePath(name), pair.certificate, 0644);
-    if (!status.ok()) unlink(KeyPath(name).c_str());
-    return status;
-  }
-  absl::StatusOr<CertificateAndKey> ReadAuthority() const {
-    CertificateAndKey pair;
-    for (auto [path, text] :
-         {std::pair{CertificatePath(kAuthorityName), &pair.certificate}, {KeyPath(kAuthorityName), &pair.key}}) {
-      errno = 0;
-      std::ifstream file(path, std::ios::binary);
-      std::ostringstream read;
-      if (!file || !(read << file.rdbuf())) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("cannot read ", path, ": ", std::strerror(errno),
-                         "; the authority needs ca.pem and ca-key.pem: put both there, or take another directory"));
+  return Wanted{kAuthority, {parts.first, {}, CertificateUse::kClient, lifetime, RoleUri(role, parts.first)}};
+}
+
+using Parse = absl::StatusOr<Wanted> (*)(const std::string& text, absl::Duration lifetime);
+
+// What the options ask for, first nodes, then clients; nothing of it is there yet.
+absl::StatusOr<std::vector<Wanted>> ParseAll(const CertsOptions& options, const CertsDirectory& directory) {
+  const absl::Duration lifetime = absl::Hours(24 * options.days);
+  std::vector<Wanted> all;
+  std::set<std::string> names;
+  const auto add = [&](absl::string_view option, const std::vector<std::string>& texts, Parse parse) -> absl::Status {
+    for (const std::string& text : texts) {
+      absl::StatusOr<Wanted> wanted = parse(text, lifetime);
+      if (!wanted.ok()) return wanted.status();
+      const std::string& name = wanted->request.name;
+      if (!names.insert(name).second) return absl::InvalidArgumentError(absl::StrCat(option, " ", name, " is given twice"));
+      if (const std::string there = directory.Existing(name); !there.empty()) {
+        return absl::AlreadyExistsError(
+            absl::StrCat(there, " is there already and is not overwritten; remove it to renew ", name));
       }
-      *text = read.str();
+      all.push_back(*std::move(wanted));
     }
-    return pair;
+    return absl::OkStatus();
+  };
+  if (absl::Status s = add("--node", options.nodes, ParseNode); !s.ok()) return s;
+  if (absl::Status s = add("--client", options.clients, ParseClient); !s.ok()) return s;
+  if (!options.nodes.empty()) {
+    for (const std::string text : {kReader, "operator=operator"}) {
+      absl::StatusOr<Wanted> wanted = ParseClient(text, lifetime);
+      const bool is_new = names.insert(wanted->request.name).second && directory.Existing(wanted->request.name).empty();
+      if (is_new) all.push_back(*std::move(wanted));
+    }
   }
-  // An absolute path, so that the commands work anywhere.
-  std::string Shown(const std::string& path) const {
-    char* real = realpath(path.c_str(), nullptr);
-    const std::string shown = real == nullptr ? path : real;
-    free(real);
-    return shown;
+  if (options.etcd_hosts.empty()) return all;
+  if (absl::Status s = CheckHosts("--etcd", options.etcd_hosts); !s.ok()) return s;
+  for (const char* name : {kEtcd, kEtcdClient}) {
+    if (const std::string there = directory.Existing(name); !there.empty()) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(there, " is there already and is not overwritten; remove it to renew etcd's"));
+    }
   }
-
- private:
-  const std::string path_;
-};
-
-absl::StatusOr<CertificateAndKey> Authority(const Directory& directory, absl::Time now) {
-  if (directory.Has(directory.CertificatePath(kAuthorityName)) || directory.Has(directory.KeyPath(kAuthorityName))) {
-    return directory.ReadAuthority();
-  }
-  absl::StatusOr<CertificateAndKey> made = MakeAuthority("gradgate authority", now, kAuthorityLifetime);
-  if (!made.ok()) return made;
-  if (absl::Status s = directory.Write(kAuthorityName, *made); !s.ok()) return s;
-  return made;
+  all.push_back({kEtcdAuthority, {kEtcd, options.etcd_hosts, CertificateUse::kNode, lifetime}});
+  all.push_back({kEtcdAuthority, {kEtcdClient, {}, CertificateUse::kClient, lifetime}});
+  return all;
 }
 
-absl::Status MakeOne(const Directory& directory, const CertificateAndKey& authority, const CertificateRequest& request,
-                     absl::Time now) {
-  absl::StatusOr<CertificateAndKey> made = MakeCertificate(authority, request, now);
-  if (absl::IsInvalidArgument(made.status())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(directory.CertificatePath(kAuthorityName), ": ", made.status().message()));
+// Makes those of one authority, and it as well if it is not there.
+absl::Status MakeOf(const std::string& authority, const std::vector<Wanted>& all, const CertsDirectory& directory,
+                    absl::Time now, std::vector<CertsDirectory::Named>* made) {
+  const bool is_there = !directory.Existing(authority).empty();
+  absl::StatusOr<CertificateAndKey> signer =
+      is_there ? directory.Read(authority) : MakeAuthority(absl::StrCat("gradgate ", authority), now, kAuthorityLifetime);
+  if (!signer.ok()) return signer.status();
+  if (!is_there) made->emplace_back(authority, *signer);
+  for (const Wanted& wanted : all) {
+    if (wanted.authority != authority) continue;
+    CertificateRequest request = wanted.request;
+    if (request.use == CertificateUse::kNode) request.hosts = WithLoopback(request.hosts);
+    absl::StatusOr<CertificateAndKey> pair = MakeCertificate(*signer, request, now);
+    if (absl::IsInvalidArgument(pair.status())) {
+      return absl::FailedPreconditionError(absl::StrCat(directory.CertificatePath(authority), ": ", pair.status().message()));
+    }
+    if (!pair.ok()) return pair.status();
+    made->emplace_back(request.name, *std::move(pair));
   }
-  if (!made.ok()) return made.status();
-  return directory.Write(request.name, *made);
+  return absl::OkStatus();
 }
 
-std::string Commands(const Directory& directory, const std::vector<Node>& nodes, int days) {
-  const auto shown = [&](const std::string& path) { return directory.Shown(path); };
-  const std::string ca = shown(directory.CertificatePath(kAuthorityName));
-  std::string text = absl::StrCat(
-      "# valid for ", days, " days, from an hour ago by this machine's clock; those of the nodes may not differ by more\n",
-      "# copy to each node its own two files and ", ca, "; keep ", shown(directory.KeyPath(kAuthorityName)),
-      " off the nodes: it can make more\n");
-  for (const Node& node : nodes) {
-    const std::string& host = node.hosts.front();
-    const std::string address = absl::StrCat(absl::StrContains(host, ":") ? absl::StrCat("[", host, "]") : host, ":9768");
-    absl::StrAppend(
-        &text, "\n# on ", node.name, "\ngradgated --node_name=", node.name, " --grpc_listen=0.0.0.0:9768 --advertise=", address,
-        " --tls_cert=", shown(directory.CertificatePath(node.name)), " --tls_key=", shown(directory.KeyPath(node.name)),
-        " --tls_client_ca=", ca, " --store=etcd://HOST:2379\n", "# to ask it\ngradgatectl --target=", address, " --ca=", ca,
-        " --cert=", shown(directory.CertificatePath(kClientName)), " --key=", shown(directory.KeyPath(kClientName)), " jobs\n");
+std::string WithPort(const std::string& host, absl::string_view port) {
+  return absl::StrCat(absl::StrContains(host, ":") ? absl::StrCat("[", host, "]") : host, ":", port);
+}
+
+// The options that name a pair of files, "--tls_cert=… --tls_key=…".
+std::string Files(const CertsDirectory& directory, absl::string_view name, absl::string_view cert, absl::string_view key) {
+  return absl::StrCat(cert, "=", directory.CertificatePath(name), " ", key, "=", directory.KeyPath(name));
+}
+
+std::string EtcdCommand(const CertsDirectory& directory, const CertsOptions& options) {
+  const std::string ca = directory.CertificatePath(kEtcdAuthority);
+  return absl::StrCat("\n# etcd, which trusts ", kEtcdClient, " alone: whoever it trusts may set any policy\netcd ",
+                      Files(directory, kEtcd, "--cert-file", "--key-file"), " --client-cert-auth --trusted-ca-file=", ca,
+                      " --listen-client-urls=https://0.0.0.0:2379 --advertise-client-urls=https://",
+                      WithPort(options.etcd_hosts.front(), "2379"), "\n");
+}
+
+std::string StoreFlags(const CertsDirectory& directory, const CertsOptions& options) {
+  if (options.etcd_hosts.empty()) return "--store=etcd://HOST:2379";
+  std::string endpoints;
+  for (const std::string& host : options.etcd_hosts) {
+    absl::StrAppend(&endpoints, endpoints.empty() ? "" : ",", WithPort(host, "2379"));
+  }
+  return absl::StrCat("--store=etcds://", endpoints, " --store_ca=", directory.CertificatePath(kEtcdAuthority), " ",
+                      Files(directory, kEtcdClient, "--store_cert", "--store_key"));
+}
+
+std::string NodeCommands(const CertsDirectory& directory, const CertsOptions& options, const CertificateRequest& node) {
+  const std::string ca = directory.CertificatePath(kAuthority);
+  const std::string address = WithPort(node.hosts.front(), "9768");
+  return absl::StrCat("\n# on ", node.name, "\ngradgated --node_name=", node.name,
+                      " --grpc_listen=0.0.0.0:9768 --advertise=", address, " ",
+                      Files(directory, node.name, "--tls_cert", "--tls_key"), " --tls_client_ca=", ca, " ",
+                      StoreFlags(directory, options), "\n# to ask it; with ", directory.CertificatePath(kOperator),
+                      " and its key to set policies as well\ngradgatectl --target=", address, " --ca=", ca, " ",
+                      Files(directory, kReader, "--cert", "--key"), " jobs\n");
+}
+
+std::string Commands(const CertsDirectory& directory, const CertsOptions& options, const std::vector<Wanted>& all) {
+  std::string text =
+      absl::StrCat("# valid for ", options.days,
+                   " days, from an hour ago by this machine's clock; those of the nodes may not differ by more\n",
+                   "# copy to each node its own two files and ", directory.CertificatePath(kAuthority), "; keep ",
+                   directory.KeyPath(kAuthority), " off the nodes: it can make more\n");
+  if (options.etcd_hosts.empty() && !options.nodes.empty()) {
+    absl::StrAppend(&text,
+                    "# etcd without TLS lets whoever reaches it set any policy: --etcd HOST makes a set for it, and then ",
+                    "--store=etcds://HOST:2379 with --store_ca, --store_cert and --store_key\n");
+  }
+  if (!options.etcd_hosts.empty()) absl::StrAppend(&text, EtcdCommand(directory, options));
+  for (const Wanted& wanted : all) {
+    const CertificateRequest& request = wanted.request;
+    if (wanted.authority != kAuthority) continue;
+    if (request.use == CertificateUse::kNode) absl::StrAppend(&text, NodeCommands(directory, options, request));
+  }
+  for (const std::string& client : options.clients) {
+    const std::string name = client.substr(0, client.find('='));
+    absl::StrAppend(&text, "\n# ", client, "\ngradgatectl --target=HOST:9768 --ca=", directory.CertificatePath(kAuthority), " ",
+                    Files(directory, name, "--cert", "--key"), " jobs\n");
   }
   return text;
 }
@@ -179,38 +233,22 @@ std::string Commands(const Directory& directory, const std::vector<Node>& nodes,
 }  // namespace
 
 absl::StatusOr<std::string> MakeCerts(const CertsOptions& options, absl::Time now) {
-  const Directory directory(options.directory);
-  std::vector<Node> nodes;
-  std::set<std::string> names;
-  for (const std::string& text : options.nodes) {
-    absl::StatusOr<Node> node = ParseNode(text);
-    if (!node.ok()) return node.status();
-    if (!names.insert(node->name).second)
-      return absl::InvalidArgumentError(absl::StrCat("--node ", node->name, " is given twice"));
-    for (const std::string& path : {directory.CertificatePath(node->name), directory.KeyPath(node->name)}) {
-      if (!directory.Has(path)) continue;
-      return absl::AlreadyExistsError(
-          absl::StrCat(path, " is there already and is not overwritten; remove it to renew ", node->name));
-    }
-    nodes.push_back(*std::move(node));
+  if (options.nodes.empty() && options.clients.empty() && options.etcd_hosts.empty()) {
+    return absl::InvalidArgumentError("nothing to make; give --node NAME=HOST, --client NAME or --etcd HOST");
   }
+  const CertsDirectory directory(options.directory);
+  const absl::StatusOr<std::vector<Wanted>> all = ParseAll(options, directory);
+  if (!all.ok()) return all.status();
   if (absl::Status s = directory.Make(); !s.ok()) return s;
-  absl::StatusOr<CertificateAndKey> authority = Authority(directory, now);
-  if (!authority.ok()) return authority.status();
-  const absl::Duration lifetime = absl::Hours(24 * options.days);
-  if (!directory.Has(directory.CertificatePath(kClientName))) {
-    if (absl::Status s = MakeOne(directory, *authority, {kClientName, {}, CertificateUse::kClient, lifetime}, now); !s.ok())
-      return s;
+  std::vector<CertsDirectory::Named> made;
+  for (const char* authority : {kAuthority, kEtcdAuthority}) {
+    const bool is_needed =
+        std::any_of(all->begin(), all->end(), [&](const Wanted& wanted) { return wanted.authority == authority; });
+    if (!is_needed) continue;
+    if (absl::Status s = MakeOf(authority, *all, directory, now, &made); !s.ok()) return s;
   }
-  for (const Node& node : nodes) {
-    std::vector<std::string> hosts = node.hosts;
-    for (const char* own : {"localhost", "127.0.0.1", "::1"}) {
-      if (std::find(hosts.begin(), hosts.end(), own) == hosts.end()) hosts.emplace_back(own);
-    }
-    if (absl::Status s = MakeOne(directory, *authority, {node.name, hosts, CertificateUse::kNode, lifetime}, now); !s.ok())
-      return s;
-  }
-  return Commands(directory, nodes, options.days);
+  if (absl::Status s = directory.Write(made); !s.ok()) return s;
+  return Commands(directory, options, *all);
 }
 
 }  // namespace gradgate::cli

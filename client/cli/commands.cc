@@ -95,7 +95,9 @@ absl::Status RunCommand(const std::shared_ptr<const client::Connection>& connect
       return SetPolicy(policies, options, cancel, output);
     case Command::kPolicyWatch:
       return WatchPolicy(policies, options, cancel, output);
-    case Command::kPlan:  // these two have exit codes of their own
+    case Command::kTop:  // these have signals, files or exit codes of their own
+    case Command::kReport:
+    case Command::kPlan:
     case Command::kDoctor:
     case Command::kCerts:  // asks no daemon: see certs_command.h
       break;

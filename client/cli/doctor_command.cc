@@ -1,7 +1,6 @@
 #include "client/cli/doctor_command.h"
 
 #include <algorithm>
-#include <cstdint>
 
 #include "absl/time/clock.h"
 #include "client/cli/doctor_view.h"
@@ -19,10 +18,9 @@ absl::StatusOr<bool> RunDoctor(const Options& options, Output* output) {
   request.set_evidence(options.evidence);
   const auto response = client::Diagnose(**connection, request);
   if (!response.ok()) return response.status();
-  const size_t columns = output->columns();
+  const size_t width = std::min(output->columns(), kDoctorColumns);  // 0, for any, stays 0
   const auto shown = Show(
-      *response, options.json, JsonStyle::kIndented,
-      [&] { return DoctorView(*response, absl::Now(), columns == 0 ? SIZE_MAX : std::min(columns, kDoctorColumns)); }, output);
+      *response, options.json, JsonStyle::kIndented, [&] { return DoctorView(*response, absl::Now(), width); }, output);
   if (!shown.ok()) return shown.status();
   return HasTrouble(*response);
 }

@@ -1,20 +1,41 @@
 #include "client/cli/doctor_view.h"
 
 #include <algorithm>
-#include <vector>
+#include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "client/cli/format.h"
 #include "client/cli/job_view.h"
+#include "client/cli/node_view.h"
 #include "client/cli/wrap.h"
 
 namespace gradgate::cli {
 namespace {
 
 constexpr size_t kIndent = 10;
+
+std::string VerdictText(const v1::Verdict& verdict, size_t width) {
+  std::string head = SeverityWord(verdict.severity());
+  head.resize(std::max(head.size() + 1, kIndent), ' ');
+  const std::string headline = absl::StrCat(head, Printable(verdict.headline()), " [", VerdictWord(verdict.kind()), "]\n");
+  const std::string margin(kIndent, ' ');
+  std::string below;
+  for (const std::string& line : verdict.evidence()) absl::StrAppend(&below, margin, "- ", Printable(line), "\n");
+  for (const std::string& line : verdict.advice()) absl::StrAppend(&below, margin, "> ", Printable(line), "\n");
+  return absl::StrCat(WrapLines(headline, width, kIndent), WrapLines(below, width));
+}
+
+// Who was asked, where that is more than the one that answers; and what is odd.
+std::string NodesText(const v1::DiagnoseResponse& response) {
+  const auto answered = std::count_if(response.nodes().begin(), response.nodes().end(),
+                                      [](const v1::NodeAnswer& node) { return node.answered(); });
+  const std::string count =
+      response.nodes_size() < 2 ? "" : absl::StrCat("nodes     ", answered, " of ", response.nodes_size(), " answered\n");
+  return absl::StrCat(count, NodeProblems(response.nodes(), RanksOf(response.job()) < response.job().world_size()));
+}
+
+}  // namespace
 
 const char* SeverityWord(v1::Severity severity) {
   switch (severity) {
@@ -31,61 +52,16 @@ const char* SeverityWord(v1::Severity severity) {
   }
 }
 
-// "wasted_reductions"; a kind that this build does not know, as its number.
-std::string KindWord(v1::VerdictKind kind) {
+std::string VerdictWord(v1::VerdictKind kind) {
   constexpr absl::string_view kPrefix = "VERDICT_KIND_";
   const std::string& name = v1::VerdictKind_Name(kind);
   if (name.size() <= kPrefix.size()) return absl::StrCat(static_cast<int>(kind));
   return absl::AsciiStrToLower(name.substr(kPrefix.size()));
 }
 
-// `text` behind what `line` begins with, broken between words; further lines are indented.
-std::string Wrapped(std::string line, absl::string_view text, size_t indent, size_t columns) {
-  std::string lines;
-  bool empty = true;
-  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
-    if (!empty && Width(line) + 1 + Width(word) > columns) {
-      absl::StrAppend(&lines, line, "\n");
-      line = std::string(indent, ' ');
-      empty = true;
-    }
-    absl::StrAppend(&line, empty ? "" : " ", word);
-    empty = false;
-  }
-  return absl::StrCat(lines, line, "\n");
-}
-
-std::string VerdictText(const v1::Verdict& verdict, size_t columns) {
-  std::string head = SeverityWord(verdict.severity());
-  head.resize(std::max(head.size() + 1, kIndent), ' ');
-  std::string text =
-      Wrapped(head, absl::StrCat(Printable(verdict.headline()), "  [", KindWord(verdict.kind()), "]"), kIndent, columns);
-  const std::string margin(kIndent, ' ');
-  for (const std::string& line : verdict.evidence()) text += Wrapped(margin + "- ", Printable(line), kIndent + 2, columns);
-  for (const std::string& line : verdict.advice()) text += Wrapped(margin + "> ", Printable(line), kIndent + 2, columns);
-  return text;
-}
-
-// Who was asked, where that is more than the one that answers, or is odd.
-std::string NodesText(const v1::DiagnoseResponse& response, size_t columns) {
-  std::string text;
-  int answered = 0;
-  for (const v1::NodeAnswer& node : response.nodes()) {
-    answered += node.answered() ? 1 : 0;
-    if (node.note().empty()) continue;
-    const std::string name = node.node_name().empty() ? "" : absl::StrCat(Printable(node.node_name()), ": ");
-    text += Wrapped("note      ", absl::StrCat(name, Printable(node.note())), kIndent, columns);
-  }
-  if (response.nodes_size() < 2) return text;
-  return absl::StrCat("nodes     ", answered, " of ", response.nodes_size(), " answered\n", text);
-}
-
-}  // namespace
-
-std::string DoctorView(const v1::DiagnoseResponse& response, absl::Time now, size_t columns) {
-  std::string text = Wrapped("", absl::StripSuffix(JobHeadLine(response.job(), now), "\n"), kIndent, columns);
-  text += NodesText(response, columns);
-  for (const v1::Verdict& verdict : response.verdicts()) absl::StrAppend(&text, "\n", VerdictText(verdict, columns));
+std::string DoctorView(const v1::DiagnoseResponse& response, absl::Time now, size_t width) {
+  std::string text = WrapLines(absl::StrCat(JobHeadLine(response.job(), now), NodesText(response)), width);
+  for (const v1::Verdict& verdict : response.verdicts()) absl::StrAppend(&text, "\n", VerdictText(verdict, width));
   return text;
 }
 

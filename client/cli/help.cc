@@ -101,7 +101,9 @@ std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
   std::string type = option->get_type_name();
   const size_t colon = type.find(':');  // behind it stands what a check says of itself
   if (colon != std::string::npos) {
-    type = type.find(' ', colon) == std::string::npos ? type.substr(colon + 1) : type.substr(0, colon);
+    const std::string name = type.substr(0, colon), check = type.substr(colon + 1);
+    const bool named_values = absl::StartsWith(check, "{") && name != "TEXT";
+    type = named_values || absl::StrContains(check, " ") ? name : check;
   }
   if (!type.empty()) type.insert(0, " ");
   return option->get_default_str().empty() ? type : absl::StrCat(type, "=", option->get_default_str());

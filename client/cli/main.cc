@@ -22,13 +22,18 @@
 #include "client/cli/options.h"
 #include "client/cli/output.h"
 #include "client/cli/plan_command.h"
+#include "client/cli/report_command.h"
+#include "client/cli/top_command.h"
+#include "client/cli/wrap.h"
 #include "client/connection.h"
 
 namespace gradgate::cli {
 namespace {
 
+// One line; on a terminal as many as it takes.
 int Fail(absl::string_view message, int exit_code) {
-  Output(STDERR_FILENO).Write(absl::StrCat("gradgatectl: ", Printable(message), "\n"));
+  Output error(STDERR_FILENO);
+  error.Write(WrapLines(absl::StrCat("gradgatectl: ", Printable(message), "\n"), error.columns()));
   return exit_code;
 }
 
@@ -47,6 +52,10 @@ int Main(int argc, char** argv) {
     const absl::Status planned = RunPlan(options, &output);
     const bool usage = absl::IsInvalidArgument(planned) && options.job.empty();
     return planned.ok() ? kExitOk : Fail(planned.message(), usage ? kExitUsage : ExitCode(planned));
+  }
+  if (options.command == Command::kTop || options.command == Command::kReport) {
+    const absl::Status seen = options.command == Command::kTop ? RunTop(options, &output) : RunReport(options, &output);
+    return seen.ok() ? kExitOk : Fail(seen.message(), ExitCode(seen));
   }
   if (options.command == Command::kDoctor) {
     const absl::StatusOr<bool> trouble = RunDoctor(options, &output);

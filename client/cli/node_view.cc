@@ -45,11 +45,12 @@ std::string StoreLine(const v1::ListNodesResponse& response) {
                       "\n");
 }
 
+// "! node b at 10.0.0.2:9766 did not answer within 2s".
+std::string Silent(const v1::NodeAnswer& node) { return absl::StrCat("! ", NameOf(node), " ", Printable(node.error())); }
+
 // `alone`: no other was asked.
 std::string Problem(const v1::NodeAnswer& node, bool alone, bool ranks_missing) {
-  if (!node.answered()) {
-    return absl::StrCat("! ", NameOf(node), " ", Printable(node.error()), ": its ranks are missing here\n");
-  }
+  if (!node.answered()) return absl::StrCat(Silent(node), ": its ranks are missing here\n");
   if (node.note().empty() || (alone && !ranks_missing)) return "";
   return alone ? absl::StrCat("! ranks of other nodes are missing here: ", Printable(node.note()), "\n")
                : absl::StrCat("! ", NameOf(node), ": ", Printable(node.note()), "\n");
@@ -100,7 +101,7 @@ std::string NodesView(const v1::ListNodesResponse& response, absl::Time now, siz
               width);
   for (const v1::Node& node : response.nodes()) {
     const v1::NodeAnswer& answer = node.answer();
-    if (!answer.answered()) absl::StrAppend(&problems, "! ", NameOf(answer), " ", Printable(answer.error()), "\n");
+    if (!answer.answered()) absl::StrAppend(&problems, Silent(answer), "\n");
     const bool up = answer.answered() && node.has_start_time();
     table.AddRow({answer.node_name().empty() ? "-" : Printable(answer.node_name()),
                   answer.address().empty() ? "-" : Printable(answer.address()), AnswerTime(answer),

@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "client/cli/completion.h"
 #include "client/cli/exit_code.h"
@@ -40,6 +41,7 @@ constexpr char kCommandFooter[] = "gradgatectl --help lists the options of all c
 constexpr char kDoctorFooter[] = R"(Exit code 5: something is wrong with the job, a verdict worse than a notice.
 gradgatectl --help lists the options of all commands, and the other exit codes.)";
 
+constexpr double kMinIntervalSeconds = 0.1;
 constexpr double kMinTimeoutSeconds = 0.001;
 constexpr double kMaxTimeoutSeconds = 86400;
 
@@ -90,7 +92,7 @@ CLI::App* AddCommand(CLI::App& app, const char* name, const char* about, Options
   sub->callback([&options, command] { options.command = command; });
   if (command == Command::kJobs || command == Command::kCerts || command == Command::kNodes) return sub;
   CLI::Option* job = sub->add_option("JOB", options.job, "Job name, run id, or its 6 first digits");
-  if (command != Command::kPlan) job->required();
+  if (command != Command::kPlan && command != Command::kTop) job->required();
   return sub;
 }
 
@@ -107,6 +109,7 @@ void AddPolicy(CLI::App& app, Options& options, PolicyWords& words) {
          "CHANGE", words.changes,
          "What changes: mode=auto|window|window_replica|every_micro_step, bucket=SIZE, wire=gradient|bf16|fp16, "
          "reshard=every_micro_step|window, enforcement=audit|enforce; =given puts it back to what the trainers were given")
+      ->type_name(absl::StrCat("CHANGE:{", absl::StrJoin(PolicyChanges(), ","), "}"))
       ->required();
   set->add_option("--wait", words.wait_seconds, "Seconds to wait for the job; 0: not at all")
       ->capture_default_str()
@@ -120,6 +123,36 @@ void AddPolicy(CLI::App& app, Options& options, PolicyWords& words) {
       ->check(CLI::Range(int64_t{1}, INT64_MAX));
   set->add_flag_callback(
       "--dry-run", [&options] { options.policy.set_validate_only(true); }, "Check all, propose nothing");
+}
+
+void AddSeeing(CLI::App& app, Options& options) {
+  CLI::App* top =
+      AddCommand(app, "top", "Show jobs and ranks as they go; to a pipe as plain text. Rates are of the last 10 to 60 seconds",
+                 options, Command::kTop);
+  top->add_option_function<double>(
+         "--interval", [&options](double seconds) { options.top.interval = absl::Seconds(seconds); },
+         "Seconds between two answers; default: 2")
+      ->check(SecondsFrom(kMinIntervalSeconds));
+  CLI::Option* count = top->add_option("-n,--snapshots", options.top.snapshots, "Print so many, as plain text, and end")
+                           ->check(CLI::Range(int64_t{1}, int64_t{1000000}));
+  top->add_flag_callback(
+         "--once", [&options] { options.top.snapshots = 1; }, "The same as -n 1")
+      ->excludes(count);
+  CLI::App* report = AddCommand(app, "report", "Write what is known of a job into one HTML file that needs nothing else",
+                                options, Command::kReport);
+  report->add_option("-o,--output", options.report.output, "Where to; - is standard output")->type_name("FILE")->required();
+  report->add_option("--windows", options.report.window_count, "Of the latest N windows")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{10000}));
+}
+
+// Why a command line that CLI11 took is wrong all the same; empty: it is not.
+std::string SeeingError(const Options& options) {
+  if (options.json && options.command == Command::kTop)
+    return "top has no --json: gradgatectl status JOB --json has the counts";
+  if (options.json && options.command == Command::kReport) return "report has no --json: status, windows, doctor and plan have";
+  if (options.command == Command::kReport && options.report.output.empty()) return "--output is empty";
+  return "";
 }
 
 }  // namespace
@@ -147,6 +180,7 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
   CLI::Option* from =
       watch->add_option("--from", first_index, "Begin at window N, if it is still kept; else with what closes next")
           ->check(CLI::Range(int64_t{0}, INT64_MAX));
+  AddSeeing(app, options);
   CLI::App* plan = AddCommand(
       app, "plan", "Predict what each sync mode would cost: a job by its measurements, or given numbers with no daemon there",
       options, Command::kPlan);
@@ -159,11 +193,19 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
   PolicyWords policy_words;
   AddPolicy(app, options, policy_words);
 
-  CLI::App* certs = AddCommand(app, "certs", "Make certificates for daemons on several nodes, and print how to use them",
-                               options, Command::kCerts);
+  CLI::App* certs = AddCommand(
+      app, "certs", "Make certificates for daemons on several nodes and for who asks them, and print how to use them", options,
+      Command::kCerts);
   certs->add_option("DIR", options.certs.directory, "Where they go; an authority that is there is used")->required();
   certs->add_option("--node", options.certs.nodes, "NAME, or NAME=HOST,HOST… with what others connect to; once for each node")
-      ->required()
+      ->delimiter('\0')
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  certs->add_option("--client", options.certs.clients, "NAME, or NAME=operator for one that may set policies; once for each")
+      ->delimiter('\0')
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  certs->add_option("--etcd", options.certs.etcd_hosts, "HOST of an etcd, for a set of its own; once for each")
       ->delimiter('\0')
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -198,8 +240,10 @@ std::variant<Options, Leave> ParseOptions(int argc, const char* const* argv) {
     if (!target.ok()) return Usage(target.status().message());
     options.client.target = target->GrpcName();
   }
-  const bool without_job = options.command == Command::kJobs || options.command == Command::kPlan ||
-                           options.command == Command::kCerts || options.command == Command::kNodes;
+  if (std::string error = SeeingError(options); !error.empty()) return Usage(error);
+  const bool without_job = options.command == Command::kJobs || options.command == Command::kTop ||
+                           options.command == Command::kPlan || options.command == Command::kCerts ||
+                           options.command == Command::kNodes;
   if (options.job.empty()) {
     if (!without_job) return Usage("JOB is empty");
     return user.empty() ? std::variant<Options, Leave>(options) : Usage("--user tells whose JOB is meant, and there is none");

@@ -16,20 +16,46 @@
 
 namespace gradgate::cli {
 
-enum class Command { kJobs, kStatus, kWindows, kWatch, kPlan, kDoctor, kCerts, kNodes, kPolicyGet, kPolicySet, kPolicyWatch };
+enum class Command {
+  kJobs,
+  kStatus,
+  kWindows,
+  kWatch,
+  kTop,
+  kReport,
+  kPlan,
+  kDoctor,
+  kCerts,
+  kNodes,
+  kPolicyGet,
+  kPolicySet,
+  kPolicyWatch
+};
+
+struct TopOptions {
+  absl::Duration interval = absl::Seconds(2);
+  int64_t snapshots = 0;  // as plain text; 0: without end
+};
+
+struct ReportOptions {
+  std::string output;          // a path, or "-"
+  int64_t window_count = 240;  // the latest so many
+};
 
 struct Options {
   Command command = Command::kJobs;
   client::ClientOptions client;
   bool json = false;
   bool local = false;  // of the daemon's own node alone
-  std::string job;     // all but kJobs, kNodes and kCerts, with "UID/" of --user; kPlan: empty for numbers alone
+  std::string job;     // all but kJobs, kNodes and kCerts, with "UID/" of --user; kPlan: empty for numbers alone; kTop: for all
   int64_t last = 0;    // kWindows: the latest so many; 0: all
   std::optional<int64_t> first_index;  // kWatch
   v1::SetPolicyRequest policy;         // kPolicySet, but for the job
   absl::Duration wait;                 // kPolicySet: until it is adopted or rejected; 0: not at all
   bool evidence = false;               // kDoctor: show what the verdicts were made of
   PlanOptions plan;                    // kPlan
+  TopOptions top;                      // kTop
+  ReportOptions report;                // kReport
   CertsOptions certs;                  // kCerts
 };
 

@@ -39,7 +39,7 @@ void AddPlanOptions(CLI::App* command, PlanOptions* options) {
       ->add_option_function<std::string>(
           "--mode", [options](const std::string& text) { options->numbers.present = ParseMode(text); },
           "The present mode, which others are compared with: every_micro_step, window_replica or window")
-      ->type_name("");
+      ->type_name("MODE:{every_micro_step,window_replica,window}");
   const auto add_what_ifs = [options](const std::vector<std::string>& texts) {
     for (const std::string& text : texts) {
       const auto changes = planner::ParseChanges(text);

@@ -158,8 +158,9 @@ std::string Measurements(const v1::PlanSyncResponse& response, size_t width) {
   return table.All();
 }
 
-// A job name as a shell takes it: one with anything else in it is left to its run id.
-std::string JobArgument(const v1::PlanSyncResponse& response) {
+}  // namespace
+
+std::string ShellJob(const v1::PlanSyncResponse& response) {
   if (!response.has_job()) return "JOB";
   const std::string& name = response.job().job_name();
   const bool plain = !name.empty() && name[0] != '-' && std::all_of(name.begin(), name.end(), [](unsigned char c) {
@@ -168,8 +169,6 @@ std::string JobArgument(const v1::PlanSyncResponse& response) {
   return plain ? name : Printable(response.job().run_id());
 }
 
-}  // namespace
-
 std::string PlanView(const v1::PlanSyncResponse& response, size_t width) {
   const StepSeconds seconds(response);
   std::string text = absl::StrCat(NodeProblems(response.nodes(), RanksOf(response.job()) < response.job().world_size()),
@@ -177,7 +176,7 @@ std::string PlanView(const v1::PlanSyncResponse& response, size_t width) {
   if (!response.what_ifs().empty()) absl::StrAppend(&text, "\n", WhatIfTable(response, seconds, width));
   absl::StrAppend(&text, "\n", Printable(response.advice()), "\n");
   if (!response.policy().empty()) {
-    absl::StrAppend(&text, "change it with: gradgatectl policy set ", JobArgument(response), " ", Printable(response.policy()),
+    absl::StrAppend(&text, "change it with: gradgatectl policy set ", ShellJob(response), " ", Printable(response.policy()),
                     "\n");
   }
   if (!response.measurements().empty()) absl::StrAppend(&text, "\n", Measurements(response, width));

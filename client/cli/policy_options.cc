@@ -129,6 +129,20 @@ absl::StatusOr<v1::SetPolicyRequest> ParsePolicy(const std::vector<std::string>&
   return request;
 }
 
+std::vector<std::string> PolicyChanges() {
+  std::vector<std::string> words;
+  const auto add = [&words](absl::string_view name, const Values& values) {
+    for (const auto& [word, value] : values) words.push_back(absl::StrCat(name, "=", word));
+    words.push_back(absl::StrCat(name, "=", kGiven));
+  };
+  add("mode", Modes());
+  words.emplace_back("bucket=");
+  add("wire", Wires());
+  add("reshard", Reshards());
+  add("enforcement", Enforcements());
+  return words;
+}
+
 std::string ModeText(const v1::Policy& policy) { return NameOf(Modes(), policy.sync_mode()); }
 std::string WireText(const v1::Policy& policy) { return NameOf(Wires(), policy.wire_type()); }
 std::string ReshardText(const v1::Policy& policy) { return NameOf(Reshards(), policy.reshard()); }

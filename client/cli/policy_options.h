@@ -15,6 +15,9 @@ namespace gradgate::cli {
 // trainers were given. The policy and the mask of a request. INVALID_ARGUMENT: names the word and what would do.
 absl::StatusOr<v1::SetPolicyRequest> ParsePolicy(const std::vector<std::string>& words);
 
+// What such words begin with or are: "mode=auto", "bucket=".
+std::vector<std::string> PolicyChanges();
+
 // The same way round, of one field's value: "window", "25 MiB", "as given".
 std::string ModeText(const v1::Policy& policy);
 std::string BucketText(const v1::Policy& policy);

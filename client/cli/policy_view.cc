@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "client/cli/format.h"
 #include "client/cli/job_view.h"
+#include "client/cli/node_view.h"
 #include "client/cli/policy_options.h"
 #include "client/cli/table.h"
 
@@ -75,22 +76,6 @@ std::string Content(const v1::PolicyStatus& status, size_t width) {
   return table.All();
 }
 
-// "version 6 since window 12 on ranks 0-1; what the trainers were given on rank 2".
-std::string InForce(const v1::PolicyStatus& status) {
-  std::map<std::pair<int64_t, int64_t>, std::set<int>, std::greater<>> ranks;  // the newest first
-  for (const v1::RankPolicy& rank : status.ranks()) {
-    const int64_t since = rank.adopted_version() == 0 ? 0 : rank.adopted_window_index();
-    ranks[{rank.adopted_version(), since}].insert(rank.rank());
-  }
-  std::vector<std::string> parts;
-  for (const auto& [what, which] : ranks) {
-    const std::string where = ranks.size() == 1 ? "all ranks" : Ranks(which);
-    parts.push_back(what.first == 0 ? absl::StrCat("what the trainers were given, on ", where)
-                                    : absl::StrCat("version ", what.first, " since window ", what.second, " on ", where));
-  }
-  return absl::StrCat("in force: ", parts.empty() ? "not known, no rank is seen from here" : absl::StrJoin(parts, "; "), "\n");
-}
-
 std::string Inherited(const v1::ProposedPolicy& proposed) {
   if (!proposed.has_inherited_from_attempt()) return "";
   return absl::StrCat("; inherited from attempt ", proposed.inherited_from_attempt(), ", which had it in force");
@@ -147,6 +132,21 @@ std::string RanksTable(const v1::PolicyStatus& status, size_t width) {
 
 }  // namespace
 
+std::string PolicyInForce(const v1::PolicyStatus& status) {
+  std::map<std::pair<int64_t, int64_t>, std::set<int>, std::greater<>> ranks;  // the newest first
+  for (const v1::RankPolicy& rank : status.ranks()) {
+    const int64_t since = rank.adopted_version() == 0 ? 0 : rank.adopted_window_index();
+    ranks[{rank.adopted_version(), since}].insert(rank.rank());
+  }
+  std::vector<std::string> parts;
+  for (const auto& [what, which] : ranks) {
+    const std::string where = ranks.size() == 1 ? "all ranks" : Ranks(which);
+    parts.push_back(what.first == 0 ? absl::StrCat("what the trainers were given, on ", where)
+                                    : absl::StrCat("version ", what.first, " since window ", what.second, " on ", where));
+  }
+  return absl::StrCat("in force: ", parts.empty() ? "not known, no rank is seen from here" : absl::StrJoin(parts, "; "), "\n");
+}
+
 std::string PolicyLine(const v1::PolicyStatus& status) {
   if (status.proposed().version() == 0) return absl::StrCat("no policy: ", Printable(status.detail()), "\n");
   const std::string state = StateWord(status.state()), detail = Printable(status.detail());
@@ -155,18 +155,12 @@ std::string PolicyLine(const v1::PolicyStatus& status) {
 }
 
 std::string PolicyView(const v1::PolicyStatus& status, absl::Time now, size_t width) {
-  std::string text = absl::StrCat(JobHeadLine(status.job(), now), InForce(status), PolicyLine(status));
+  const std::string nodes = NodeProblems(status.nodes(), RanksOf(status.job()) < status.job().world_size());
   const bool known = status.proposed().version() != 0;
-  if (known) absl::StrAppend(&text, Proposer(status.proposed(), now));
-  absl::StrAppend(&text, LastRejection(status), known ? "\n" : "", known ? Content(status, width) : "", "\n",
-                  RanksTable(status, width), "\nstore: ", Printable(status.store()), "\n");
-  for (const v1::NodeAnswer& node : status.nodes()) {
-    if (!node.answered()) {
-      absl::StrAppend(&text, "! node ", Printable(node.node_name()), " at ", Printable(node.address()),
-                      " did not answer: ", Printable(node.error()), "; its ranks are missing here\n");
-    }
-  }
-  return text;
+  return absl::StrCat(JobHeadLine(status.job(), now), nodes, PolicyInForce(status), PolicyLine(status),
+                      known ? Proposer(status.proposed(), now) : "", LastRejection(status), known ? "\n" : "",
+                      known ? Content(status, width) : "", "\n", RanksTable(status, width),
+                      "\nstore: ", Printable(status.store()), "\n");
 }
 
 }  // namespace gradgate::cli

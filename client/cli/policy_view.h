@@ -18,6 +18,9 @@ std::string PolicyView(const v1::PolicyStatus& status, absl::Time now, size_t wi
 // One line: "version 7: staged; every rank has it, the next ballot of the job decides".
 std::string PolicyLine(const v1::PolicyStatus& status);
 
+// "in force: version 6 since window 12 on ranks 0-1; what the trainers were given, on rank 2".
+std::string PolicyInForce(const v1::PolicyStatus& status);
+
 }  // namespace gradgate::cli
 
 #endif  // GRADGATE_CLIENT_CLI_POLICY_VIEW_H_

@@ -10,7 +10,7 @@ namespace gradgate::cli {
 namespace {
 
 constexpr absl::string_view kCommand = "gradgatectl ";
-constexpr size_t kHang = 2;
+constexpr absl::string_view kCommandEnds = ";`";
 
 bool Continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
@@ -27,19 +27,31 @@ size_t Prefix(absl::string_view text, size_t width) {
 absl::string_view TrimRight(absl::string_view text) { return text.substr(0, text.find_last_not_of(' ') + 1); }
 absl::string_view TrimLeft(absl::string_view text) { return text.substr(std::min(text.find_first_not_of(' '), text.size())); }
 
-std::string WrapLine(absl::string_view line, size_t width) {
+bool InCommand(absl::string_view text, size_t at) {
+  const size_t begin = text.rfind(kCommand, at);
+  return begin != absl::string_view::npos && text.find_first_of(kCommandEnds, begin) > at;  // npos: to the end of the line
+}
+
+// The last space up to `room` at which the line may be broken, else the first one behind it; npos: none.
+size_t BreakAt(absl::string_view text, size_t room) {
+  for (size_t at = text.rfind(' ', room); at != absl::string_view::npos && at > 0; at = text.rfind(' ', at - 1)) {
+    if (!InCommand(text, at)) return at;
+  }
+  size_t at = text.find(' ', room);
+  while (at != absl::string_view::npos && InCommand(text, at)) at = text.find(' ', at + 1);
+  return at;
+}
+
+std::string WrapLine(absl::string_view line, size_t width, size_t hang) {
   const size_t begin = line.size() - TrimLeft(line).size();
   std::string text, margin(line.substr(0, begin));
   absl::string_view rest = line.substr(begin);
   while (margin.size() + Width(rest) > width) {
-    const size_t room = Prefix(rest, width > margin.size() ? width - margin.size() : 0);
-    const size_t breakable = rest.find(kCommand);  // and nothing behind it
-    size_t at = rest.substr(0, breakable).rfind(' ', room);
-    if (at == absl::string_view::npos || at == 0) at = rest.substr(0, breakable).find(' ', room);
+    const size_t at = BreakAt(rest, Prefix(rest, width > margin.size() ? width - margin.size() : 0));
     if (at == absl::string_view::npos) break;
     absl::StrAppend(&text, margin, TrimRight(rest.substr(0, at)), "\n");
     rest = TrimLeft(rest.substr(at));
-    margin.assign(begin + kHang, ' ');
+    margin.assign(begin + hang, ' ');
   }
   return absl::StrCat(text, margin, rest);
 }
@@ -65,11 +77,11 @@ std::vector<std::string> Break(absl::string_view text, size_t width) {
   return lines;
 }
 
-std::string WrapLines(absl::string_view text, size_t width) {
+std::string WrapLines(absl::string_view text, size_t width, size_t hang) {
   if (width == 0) return std::string(text);
   std::string wrapped;
   const bool ends = absl::ConsumeSuffix(&text, "\n");
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) absl::StrAppend(&wrapped, WrapLine(line, width), "\n");
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) absl::StrAppend(&wrapped, WrapLine(line, width, hang), "\n");
   if (!ends) wrapped.pop_back();
   return wrapped;
 }

@@ -18,10 +18,11 @@ size_t Width(absl::string_view text);
 // line. `width`: at least 1.
 std::vector<std::string> Break(absl::string_view text, size_t width);
 
-// Breaks each line that is wider than `width` at spaces; what follows stands two columns further to the right than the line
-// begins. Words are never broken, since they may be addresses, nor is a command: from "gradgatectl " to the end of its line is
-// one word. 0: as it is.
-std::string WrapLines(absl::string_view text, size_t width);
+// Breaks each line that is wider than `width` at spaces; what follows stands `hang` columns further to the right than the line
+// begins. Words are never broken, since they may be addresses, nor is a command: from "gradgatectl " to a semicolon, a backtick
+// or the end of its line is one word. 0: as it is.
+inline constexpr size_t kHang = 2;
+std::string WrapLines(absl::string_view text, size_t width, size_t hang = kHang);
 
 }  // namespace gradgate::cli
 

@@ -20,6 +20,7 @@ struct DaemonOptions {
   std::string version;
   std::string directory;       // exists; holds both sockets
   std::string metrics_listen;  // host:port; empty: none
+  std::string audit_log;       // file; empty: none
   RegistryOptions registry;
   ListenerOptions listener;  // socket_path and version are filled in
   RpcOptions rpc;            // socket_path is filled in

@@ -30,6 +30,10 @@ ABSL_FLAG(
     std::string, grpc_listen, "",
     "Also serve gRPC on this TCP address, as host:port; port 0 takes any free one. Beyond loopback the three --tls flags are "
     "needed. Empty: only api.sock.");
+ABSL_FLAG(
+    std::string, audit_log, "",
+    "File to which a line of JSON is appended for each change of a policy, and for each try. Made with mode 0640; when it is "
+    "moved away, a new one is made. Empty: the lines are in the daemon's log alone.");
 ABSL_FLAG(std::string, tls_cert, "", "PEM file with the certificate that --grpc_listen shows.");
 ABSL_FLAG(std::string, tls_key, "", "PEM file with the private key of --tls_cert.");
 ABSL_FLAG(std::string, tls_client_ca, "", "PEM file with the authority that must have signed the certificates of callers.");
@@ -58,6 +62,9 @@ ABSL_FLAG(
     "have three quarters of them. 0: four times --max_clients.");
 ABSL_FLAG(uint32_t, max_window_records, 262144,
           "Windows of single ranks kept of all jobs, some 230 bytes each. Ended jobs go first, then the oldest windows.");
+ABSL_FLAG(uint32_t, max_connections, 256,
+          "Connections of gRPC clients served at once by api.sock, and as many by TCP; of each one user, or one address, may have three "
+          "quarters. More are refused.");
 ABSL_FLAG(uint32_t, max_watchers, 64, "WatchWindows streams served at once; more are refused.");
 ABSL_FLAG(absl::Duration, hello_timeout, absl::Seconds(5), "A connection that has not said Hello after this long is dropped.");
 ABSL_FLAG(absl::Duration, poll_interval, absl::Milliseconds(100),
@@ -119,6 +126,7 @@ size_t OrDefault(uint32_t value, size_t otherwise) { return value != 0 ? value :
 absl::Status CheckValues() {
   for (const absl::Status& status : {
            CheckAtLeastOne("max_clients", absl::GetFlag(FLAGS_max_clients)),
+           CheckAtLeastOne("max_connections", absl::GetFlag(FLAGS_max_connections)),
            CheckAtLeastOne("max_window_records", absl::GetFlag(FLAGS_max_window_records)),
            CheckAtLeastOne("window_history", absl::GetFlag(FLAGS_window_history)),
            CheckDuration("hello_timeout", absl::GetFlag(FLAGS_hello_timeout), absl::Milliseconds(10), absl::Hours(1)),
@@ -215,6 +223,8 @@ absl::StatusOr<DaemonOptions> ParseFlags(int argc, char** argv) {
   options.rpc.tcp_listen = absl::GetFlag(FLAGS_grpc_listen);
   options.rpc.tls = {absl::GetFlag(FLAGS_tls_cert), absl::GetFlag(FLAGS_tls_key), absl::GetFlag(FLAGS_tls_client_ca)};
   options.rpc.reflection = absl::GetFlag(FLAGS_grpc_reflection);
+  options.audit_log = absl::GetFlag(FLAGS_audit_log);
+  options.rpc.max_connections = absl::GetFlag(FLAGS_max_connections);
   options.rpc.max_watchers = absl::GetFlag(FLAGS_max_watchers);
   const size_t max_clients = absl::GetFlag(FLAGS_max_clients);
   options.listener.max_clients = max_clients;

@@ -25,16 +25,26 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-// One descriptor for each trainer, those that wait to be closed, and some for gRPC and the rest.
-void RaiseOpenFileLimit(size_t max_clients) {
+// One descriptor for each trainer and each gRPC connection, those that wait to be closed, and some for gRPC and the rest.
+void RaiseOpenFileLimit(size_t max_clients, size_t max_connections) {
   rlimit limit;
-  const rlim_t wanted = max_clients + 2 * DescriptorBin::kFullCount + 256;
+  const rlim_t wanted = max_clients + 2 * max_connections + 2 * DescriptorBin::kFullCount + 256;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
   limit.rlim_cur = limit.rlim_max == RLIM_INFINITY || wanted < limit.rlim_max ? wanted : limit.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
-    std::fprintf(stderr, "gradgated: only %llu files may be open, %llu are needed for --max_clients; raise the limit\n",
-                 static_cast<unsigned long long>(limit.rlim_cur), static_cast<unsigned long long>(wanted));
+    std::fprintf(
+        stderr,
+        "gradgated: only %llu files may be open, %llu are needed for --max_clients and --max_connections; raise the limit\n",
+        static_cast<unsigned long long>(limit.rlim_cur), static_cast<unsigned long long>(wanted));
   }
+}
+
+// A core would have the keys and the password in it. Who wants one for debugging raises the limit with prlimit(1).
+void ForbidCore() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_CORE, &limit) != 0) return;
+  limit.rlim_cur = 0;
+  (void)setrlimit(RLIMIT_CORE, &limit);
 }
 
 int Main(int argc, char** argv) {
@@ -42,13 +52,15 @@ int Main(int argc, char** argv) {
   absl::StatusOr<DaemonOptions> options = ParseFlags(argc, argv);
   if (!options.ok()) return Fail(options.status());
 
+  const bool has_secrets = options->rpc.tls.any() || !options->store.key_file.empty() || !options->store.password_file.empty();
+  if (has_secrets) ForbidCore();
   std::signal(SIGPIPE, SIG_IGN);
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before there are threads, so that only sigwait below sees them
-  RaiseOpenFileLimit(options->listener.max_clients);
+  RaiseOpenFileLimit(options->listener.max_clients, options->rpc.max_connections);
 
   ServiceManager manager;
   options->listener.alive = [&manager](uint64_t now_ns) { manager.Alive(now_ns); };

@@ -16,17 +16,19 @@ namespace {
 class RegistryCollectable final : public prometheus::Collectable {
  public:
   RegistryCollectable(std::string version, Registry* registry, const RejectionCounts* rejections, const Store* store,
-                      VerdictSource verdicts)
+                      VerdictSource verdicts, SecuritySource security)
       : version_(std::move(version)),
         registry_(registry),
         rejections_(rejections),
         store_(store),
-        verdicts_(std::move(verdicts)) {}
+        verdicts_(std::move(verdicts)),
+        security_(std::move(security)) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override {
     std::vector<prometheus::MetricFamily> families = BuildFamilies(registry_->GetNode(), *rejections_, version_);
     if (store_ != nullptr) AppendStoreFamilies(store_->Health(), families);
     if (verdicts_) families.push_back(BuildVerdictFamily(verdicts_()));
+    if (security_) AppendSecurityFamilies(security_(), families);
     return families;
   }
 
@@ -36,6 +38,7 @@ class RegistryCollectable final : public prometheus::Collectable {
   const RejectionCounts* const rejections_;
   const Store* const store_;
   const VerdictSource verdicts_;
+  const SecuritySource security_;
 };
 
 // A scraper that stops talking holds one of the server's threads for two seconds at most.
@@ -46,8 +49,9 @@ std::vector<std::string> ServerOptions(const std::string& listen) {
 class ExposerMetricsServer final : public MetricsServer {
  public:
   ExposerMetricsServer(const std::string& listen, const std::string& version, Registry* registry,
-                       const RejectionCounts* rejections, const Store* store, VerdictSource verdicts)
-      : collectable_(std::make_shared<RegistryCollectable>(version, registry, rejections, store, std::move(verdicts))),
+                       const RejectionCounts* rejections, const Store* store, VerdictSource verdicts, SecuritySource security)
+      : collectable_(std::make_shared<RegistryCollectable>(version, registry, rejections, store, std::move(verdicts),
+                                                           std::move(security))),
         exposer_(ServerOptions(listen)) {
     exposer_.RegisterCollectable(collectable_);
   }
@@ -63,10 +67,12 @@ class ExposerMetricsServer final : public MetricsServer {
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& listen, const std::string& version,
                                                                     Registry* registry, const RejectionCounts* rejections,
-                                                                    const Store* store, VerdictSource verdicts) {
+                                                                    const Store* store, VerdictSource verdicts,
+                                                                    SecuritySource security) {
   // The library's only way to say that it cannot listen.
   try {
-    auto server = std::make_unique<ExposerMetricsServer>(listen, version, registry, rejections, store, std::move(verdicts));
+    auto server = std::make_unique<ExposerMetricsServer>(listen, version, registry, rejections, store, std::move(verdicts),
+                                                         std::move(security));
     return server;
   } catch (const std::exception& error) {
     return absl::UnavailableError(absl::StrCat("cannot serve metrics on ", listen, ": ", error.what(),

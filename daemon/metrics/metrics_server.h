@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "daemon/metrics/security_families.h"
 #include "daemon/metrics/verdict_families.h"
 #include "daemon/node/registry.h"
 #include "daemon/node/rejection.h"
@@ -19,11 +20,12 @@ namespace gradgate {
 
 class MetricsServer {
  public:
-  // `listen` is host:port or port; port 0: any. No pointer is owned; all outlive this. Without a `store`, or `verdicts`, their
-  // series are left out. UNAVAILABLE: the address cannot be bound.
+  // `listen` is host:port or port; port 0: any. No pointer is owned; all outlive this. Without a `store`, `verdicts` or
+  // `security`, their series are left out. UNAVAILABLE: the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen, const std::string& version,
                                                               Registry* registry, const RejectionCounts* rejections,
-                                                              const Store* store = nullptr, VerdictSource verdicts = nullptr);
+                                                              const Store* store = nullptr, VerdictSource verdicts = nullptr,
+                                                              SecuritySource security = nullptr);
   virtual ~MetricsServer() = default;
 
   // The port in use.

@@ -1,6 +1,5 @@
 #include "daemon/node/socket_file.h"
 
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
@@ -65,11 +64,11 @@ absl::Status RemoveStaleSocket(const std::string& path, int type) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ListeningSocket> ListeningSocket::Listen(const std::string& path, mode_t mode, int backlog) {
-  if (absl::Status s = RemoveStaleSocket(path, SOCK_SEQPACKET); !s.ok()) return s;
+absl::StatusOr<ListeningSocket> ListeningSocket::Listen(const std::string& path, mode_t mode, int backlog, int type) {
+  if (absl::Status s = RemoveStaleSocket(path, type); !s.ok()) return s;
   absl::StatusOr<sockaddr_un> address = MakeAddress(path);
   if (!address.ok()) return address.status();
-  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd fd(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return SystemError("cannot make a socket for", path, errno);
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0) {
     return SystemError("cannot bind", path, errno);

@@ -3,6 +3,7 @@
 #ifndef GRADGATE_DAEMON_NODE_SOCKET_FILE_H_
 #define GRADGATE_DAEMON_NODE_SOCKET_FILE_H_
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <string>
@@ -21,11 +22,11 @@ absl::Status EnsureDirectory(const std::string& path);
 // INVALID_ARGUMENT: the path is too long for a socket address.
 absl::Status RemoveStaleSocket(const std::string& path, int type);
 
-// A listening SOCK_SEQPACKET socket and its file, which is unlinked at the end if it is still this socket's.
+// A listening socket and its file, which is unlinked at the end if it is still this socket's.
 class ListeningSocket {
  public:
-  // Removes a stale file, binds, sets `mode`, then listens. Errors as RemoveStaleSocket, and what bind says.
-  static absl::StatusOr<ListeningSocket> Listen(const std::string& path, mode_t mode, int backlog);
+  // Removes a stale file, binds, sets `mode`, then listens. `type` as above. Errors as RemoveStaleSocket, and what bind says.
+  static absl::StatusOr<ListeningSocket> Listen(const std::string& path, mode_t mode, int backlog, int type = SOCK_SEQPACKET);
 
   ListeningSocket(ListeningSocket&&) = default;
   ListeningSocket& operator=(ListeningSocket&&) = delete;

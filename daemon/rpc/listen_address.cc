@@ -9,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/rpc/certificate.h"
 
 namespace gradgate {
 namespace {
@@ -65,6 +66,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeTcpCredentials(cons
   if (!key.ok()) return key.status();
   absl::StatusOr<std::string> client_ca = ReadFile("tls_client_ca", tls.client_ca);
   if (!client_ca.ok()) return client_ca.status();
+  if (absl::Status s = CheckCertificateAndKey(*cert, *key); !s.ok()) return s;
+  if (absl::Status s = CheckAuthority(*client_ca); !s.ok()) return s;
   grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   options.pem_root_certs = *client_ca;
   options.pem_key_cert_pairs.push_back({*key, *cert});

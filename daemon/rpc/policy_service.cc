@@ -18,6 +18,8 @@
 #include "daemon/policy/policy_content.h"
 #include "daemon/policy/policy_state.h"
 #include "daemon/rpc/convert.h"
+#include "daemon/rpc/method_gate.h"
+#include "daemon/rpc/policy_audit.h"
 #include "daemon/rpc/policy_watch.h"
 #include "daemon/rpc/refused_stream.h"
 
@@ -35,10 +37,9 @@ using RefusedWatch = RefusedStream<v1::WatchPolicyResponse>;
 
 absl::Status ShuttingDown() { return absl::UnavailableError("the daemon is shutting down"); }
 
-std::string CallerName(const grpc::CallbackServerContext& context) {
-  const auto identity = context.auth_context()->GetPeerIdentity();
-  return identity.empty() ? "" : std::string(identity.front().data(), identity.front().size());
-}
+constexpr absl::Duration kAuditWait = absl::Seconds(1);
+
+std::string NameOf(const Caller& caller) { return caller.common_name.empty() ? caller.subject : caller.common_name; }
 
 // UNAVAILABLE would say that this daemon is not there.
 absl::Status AsOfStore(const absl::Status& status, const StoreHealth& health) {
@@ -84,6 +85,11 @@ absl::Status CheckRunning(const v1::PolicyStatus& present) {
 
 }  // namespace
 
+const v1::Policy& BaseOf(const v1::PolicyStatus& present) {
+  const bool rejected = present.state() == v1::POLICY_STATE_REJECTED;
+  return rejected ? present.proposed().former_policy() : present.proposed().policy();
+}
+
 absl::StatusOr<Proposal> CheckProposal(const v1::SetPolicyRequest& request, const v1::PolicyStatus& present,
                                        const std::string& caller) {
   if (request.actor().size() > kMaxActorBytes || !IsPrintableUtf8(request.actor())) {
@@ -94,8 +100,7 @@ absl::StatusOr<Proposal> CheckProposal(const v1::SetPolicyRequest& request, cons
     return absl::InvalidArgumentError(
         absl::StrCat("expected_version is ", request.expected_version(), ", must not be negative"));
   }
-  const bool rejected = present.state() == v1::POLICY_STATE_REJECTED;
-  const v1::Policy& base = rejected ? present.proposed().former_policy() : present.proposed().policy();
+  const v1::Policy& base = BaseOf(present);
   absl::StatusOr<v1::Policy> merged = Merge(base, request.policy(), request.update_mask());
   if (!merged.ok()) return merged.status();
   if (absl::Status status = CheckRunning(present); !status.ok()) return status;
@@ -226,8 +231,11 @@ class PolicyService::Worker {
   std::thread thread_;                              // last: it uses the others
 };
 
-PolicyService::PolicyService(const PolicyReader* reader, PolicyDesk* desk, size_t max_watchers)
-    : reader_(reader), desk_(desk), worker_(std::make_unique<Worker>(reader, max_watchers)) {}
+PolicyService::PolicyService(const PolicyReader* reader, PolicyDesk* desk, Options options)
+    : reader_(reader),
+      desk_(desk),
+      options_(std::move(options)),
+      worker_(std::make_unique<Worker>(reader, options_.max_watchers)) {}
 
 PolicyService::~PolicyService() = default;
 
@@ -238,25 +246,40 @@ grpc::ServerUnaryReactor* PolicyService::GetPolicy(grpc::CallbackServerContext* 
   return reader_->Answer(context, *request, response);
 }
 
+void PolicyService::Audit(const v1::AuditRecord& record) const {
+  if (options_.audit == nullptr) return;
+  options_.audit->Add(record);
+  if (record.to_version() != 0) options_.audit->Flush(kAuditWait);
+}
+
 // Reads, checks, writes, and reads again, so that the answer shows the proposal.
 grpc::ServerUnaryReactor* PolicyService::SetPolicy(grpc::CallbackServerContext* context, const v1::SetPolicyRequest* request,
                                                    v1::SetPolicyResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const std::string caller = CallerName(*context);
+  const Caller caller = options_.caller_of(*context);
+  const auto record = std::make_shared<v1::AuditRecord>(RecordOf(caller, *request));
+  if (const absl::Status allowed = CheckAccess(caller, kSetPolicyMethod); !allowed.ok()) {
+    NoteDenied(allowed, record.get());
+    Audit(*record);
+    reactor->Finish(ToGrpc(allowed));
+    return reactor;
+  }
   const absl::Time now = absl::Now();
   const absl::Time deadline = now + std::min(kCallersShare * (absl::FromChrono(context->deadline()) - now), 2 * kMaxWait);
-  const auto set_once = [this, request, response, caller, deadline]() -> absl::Status {
+  const auto set_once = [this, request, response, name = NameOf(caller), deadline, record]() -> absl::Status {
     if (absl::Now() >= deadline) return absl::DeadlineExceededError("others' proposals took too long; nothing was proposed");
     v1::GetPolicyRequest get;
     get.set_job(request->job());
     absl::StatusOr<v1::GetPolicyResponse> present = reader_->Read(get, deadline);
     if (!present.ok()) return present.status();
-    const absl::StatusOr<Proposal> proposal = CheckProposal(*request, present->status(), caller);
+    const absl::StatusOr<Proposal> proposal = CheckProposal(*request, present->status(), name);
     if (!proposal.ok()) return proposal.status();
+    NoteProposal(present->status(), BaseOf(present->status()), *proposal, record.get());
     *response->mutable_status() = present->status();
     if (request->validate_only()) return absl::OkStatus();
     const absl::StatusOr<v1::ProposedPolicy> proposed = desk_->Propose(*proposal, std::min(deadline, absl::Now() + kMaxWait));
     if (!proposed.ok()) return AsOfStore(proposed.status(), desk_->Health());
+    record->set_to_version(proposed->version());
     *response->mutable_status()->mutable_proposed() = *proposed;
     Judge(response->mutable_status());
     return absl::OkStatus();
@@ -270,9 +293,14 @@ grpc::ServerUnaryReactor* PolicyService::SetPolicy(grpc::CallbackServerContext* 
     }
     return done;
   };
+  const auto finish = [this, reactor, record](const absl::Status& done) {
+    NoteOutcome(done, record->to_version(), record.get());
+    Audit(*record);
+    reactor->Finish(ToGrpc(done));
+  };
   const absl::Status queued =
-      worker_->Add([reactor, set](bool shutting_down) { reactor->Finish(ToGrpc(shutting_down ? ShuttingDown() : set())); });
-  if (!queued.ok()) reactor->Finish(ToGrpc(queued));
+      worker_->Add([finish, set](bool shutting_down) { finish(shutting_down ? ShuttingDown() : set()); });
+  if (!queued.ok()) finish(queued);
   return reactor;
 }
 

@@ -1,6 +1,9 @@
 // PolicyService: what a job's policy is, and new ones. GetPolicy answers at once; what waits for the store or for other nodes,
 // SetPolicy and the watches, is done one after the other on a thread of the service's own.
 //
+// SetPolicy asks whether the caller may (access.h), and tells the audit log of every call, however it ends; of a change before
+// it answers, unless that takes too long.
+//
 // A watch is looked at every kWatchInterval, and written to when what it shows has changed.
 //
 // Thread class: any thread (gRPC's). ShutDown() before the server's, once or more.
@@ -9,10 +12,13 @@
 #define GRADGATE_DAEMON_RPC_POLICY_SERVICE_H_
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 
 #include "absl/time/time.h"
+#include "daemon/policy/audit_log.h"
 #include "daemon/policy/policy_desk.h"
+#include "daemon/rpc/access.h"
 #include "daemon/rpc/policy_reader.h"
 #include "gradgate/v1/policy.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
@@ -20,7 +26,8 @@
 namespace gradgate {
 
 // A proposal that has passed all checks against `present`, the policy as it stands; what SetPolicy does before it writes.
-// `caller`: the name in the caller's certificate, or empty.
+// `caller`: the name in the caller's certificate, or empty. What it is made from is BaseOf(present).
+const v1::Policy& BaseOf(const v1::PolicyStatus& present);
 absl::StatusOr<Proposal> CheckProposal(const v1::SetPolicyRequest& request, const v1::PolicyStatus& present,
                                        const std::string& caller);
 
@@ -29,8 +36,14 @@ class PolicyService final : public v1::PolicyService::CallbackService {
   static constexpr absl::Duration kWatchInterval = absl::Milliseconds(250);
   static constexpr size_t kMaxWaiting = 64;  // proposals that wait for their turn
 
-  // Neither pointer is owned; both outlive this.
-  PolicyService(const PolicyReader* reader, PolicyDesk* desk, size_t max_watchers);
+  struct Options {
+    size_t max_watchers;
+    std::function<Caller(const grpc::CallbackServerContext&)> caller_of;  // any thread
+    AuditLog* audit;                                                      // null: nobody is told
+  };
+
+  // No pointer is owned; all outlive this.
+  PolicyService(const PolicyReader* reader, PolicyDesk* desk, Options options);
   ~PolicyService() override;
 
   grpc::ServerUnaryReactor* GetPolicy(grpc::CallbackServerContext* context, const v1::GetPolicyRequest* request,
@@ -45,8 +58,12 @@ class PolicyService final : public v1::PolicyService::CallbackService {
 
  private:
   class Worker;
+  // Tells the audit log; waits for it where something has changed.
+  void Audit(const v1::AuditRecord& record) const;
+
   const PolicyReader* const reader_;
   PolicyDesk* const desk_;
+  const Options options_;
   const std::unique_ptr<Worker> worker_;
 };
 

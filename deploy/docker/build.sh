@@ -12,6 +12,6 @@ apt-get install --yes --no-install-recommends g++ cmake ninja-build pkgconf pyth
   libgloo-dev libhiredis-dev libcli11-dev libssl-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev
 
 cmake --preset release
-cmake --build build/release --target gradgated gradgatectl gradgate
+cmake --build build/release --target package_content
 cpack -G DEB --config build/release/CPackConfig.cmake -B "$output"
 rm -r "$output/_CPack_Packages"

@@ -86,8 +86,8 @@ class Rules(unittest.TestCase):
                     self.assertIn(f" VERDICT_KIND_{kind.upper()} =", protos)
 
     def test_ranges_end_before_a_slot_is_used_again(self) -> None:
-        flags = (tools.ROOT / "daemon" / "README.md").read_text(encoding="utf-8")
-        self.assertIn(f"| `--metrics_linger` | {LONGEST_RANGE[0]} |", flags)
+        flags = (tools.DEPLOY / "reference" / "flags.md").read_text(encoding="utf-8")
+        self.assertIn(f"| `--metrics_linger` | `{LONGEST_RANGE[0]}` |", flags)
         for rule in rules("recording.yml") + rules("alerts.yml"):
             for range_ in re.findall(r"\[(\w+)\]", rule["expr"]):
                 self.assertIn(range_, LONGEST_RANGE, rule)

@@ -46,8 +46,8 @@ def read_yaml(path: pathlib.Path) -> Any:
 
 
 def documented_metrics() -> set[str]:
-    """The names in the daemon's table of metrics: what a rule or a dashboard may stand on."""
-    text = (ROOT / "daemon" / "README.md").read_text(encoding="utf-8")
+    """The names in the reference of metrics: what a rule or a dashboard may stand on."""
+    text = (DEPLOY / "reference" / "metrics.md").read_text(encoding="utf-8")
     names = {line.split("`")[1] for line in text.splitlines() if line.startswith("| `gradgate_")}
     histograms = {name for name in names if name.endswith(("_duration_seconds", "_exposed_seconds"))}
     return names | {f"{name}_bucket" for name in histograms}

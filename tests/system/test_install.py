@@ -49,10 +49,17 @@ class Install(case.SystemCase):
         page = (prefix / "share/man/man1/gradgatectl.1").read_text()
         for command in ("jobs", "policy set", "completion"):
             self.assertIn(f"\n.SS gradgatectl {command}\n", page)
-        self.assertIn("\n  \\-\\-expected\\-version ", page)
+        self.assertIn("\n.TP\n.B \\-\\-expected\\-version", page)
+        self.assertIn("\n.SH EXIT STATUS\n.TP\n.B 0\n", page)
         daemon = (prefix / "share/man/man8/gradgated.8").read_text()
         for flag in re.findall(r"\n  --(\w+) ", self.call(str(prefix / "bin" / "gradgated"), "--help")):
-            self.assertIn(f"\n  \\-\\-{flag} ", daemon)
+            self.assertIn(f"\n.B \\-\\-{flag}\n", daemon)
+        if shutil.which("groff"):
+            for text in (page, daemon):  # as `man --warnings` has it
+                done = subprocess.run(
+                    ["groff", "-Kutf8", "-man", "-Tutf8", "-ww", "-z"], input=text, capture_output=True, text=True, timeout=60, check=True
+                )
+                self.assertEqual(done.stderr, "")
 
     def test_installed_headers(self) -> None:
         prefix = self.folder / "prefix"

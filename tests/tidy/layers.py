@@ -60,7 +60,7 @@ LIBRARIES = {
     "nccl.h": ("shim/reduce/nccl/",),
     "CLI/": ("client/cli/",),
     "nlohmann/": ("client/cli/",),
-    "openssl/": ("client/",),
+    "openssl/": ("client/", "daemon/rpc/"),
     "torch/": ("shim/torch/", "shim/include/gradgate/torch"),
     "ATen/": ("shim/torch/", "shim/include/gradgate/torch"),
     "c10/": ("shim/torch/", "shim/include/gradgate/torch"),

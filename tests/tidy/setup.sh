@@ -5,7 +5,8 @@
 packages=(g++ cmake ninja-build ccache pkgconf git dpkg-dev file python3 python3-venv python3-dev shellcheck valgrind
   clang clang-format clang-tidy libclang-rt-dev
   libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev libabsl-dev prometheus-cpp-dev
-  libgloo-dev libhiredis-dev libcli11-dev libssl-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev etcd-client)
+  libgloo-dev libhiredis-dev libcli11-dev libssl-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev etcd-client
+  chromium-headless-shell)
 
 # take PROGRAM PACKAGE: into .cache/bin, out of a package that would start a server if it were installed.
 take() {

@@ -70,7 +70,7 @@ class DevTest(unittest.TestCase):
     def test_without_argument_lists_the_commands(self) -> None:
         done = self.dev()
         self.assertEqual(done.returncode, 0)
-        for command in ("setup", "build", "test", "demo", "bench", "lint", "fuzz", "package", "ci"):
+        for command in ("setup", "build", "test", "demo", "bench", "lint", "fuzz", "docs", "package", "ci"):
             self.assertIn(f"\n  {command} ", done.stdout)
 
     def test_unknown_words_are_named(self) -> None:
@@ -213,7 +213,7 @@ class DevTest(unittest.TestCase):
         self.assertEqual(self.called("package.sh") + self.called("cmake"), [])
         done = self.dev("package")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertTrue(self.called("cmake")[1].endswith("--target gradgated gradgatectl gradgate"))
+        self.assertTrue(self.called("cmake")[1].endswith("--target package_content"))
         self.assertEqual(self.called("package.sh"), ["package.sh build/release build/package"])
         self.assertIn("output in build/package", done.stdout.splitlines()[-1])
         self.assertIn("'--deb'", self.dev("package", "--deb").stderr)

@@ -44,7 +44,7 @@ class TreeTest(unittest.TestCase):
             "client/CMakeLists.txt": "",
         }
         found = "\n".join(tidy.check_all(tree.Tree(bad)))
-        for what in ("columns meet", "nothing builds it", "trailing blank", "has no comment", "is in no README.md"):
+        for what in ("columns meet", "nothing builds it", "trailing blank", "has no comment", "is not in deploy/reference"):
             self.assertIn(what, found)
 
 

@@ -12,10 +12,12 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "client/cli/certificates.h"
 #include "client/cli/certs_command.h"
+#include "client/cli/certs_directory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/daemon/store/temp_dir.h"
@@ -24,7 +26,9 @@ namespace gradgate::cli {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class CertsTest : public ::testing::Test {
  protected:
@@ -48,9 +52,9 @@ class CertsTest : public ::testing::Test {
     return certificate;
   }
   // 0: the authority vouches for it, for this purpose, at this time.
-  int Verify(const std::string& name, int purpose, absl::Time when) {
+  int Verify(const std::string& name, int purpose, absl::Time when, const std::string& by = "ca.pem") {
     X509_STORE* trusted = X509_STORE_new();
-    X509* authority = Load("ca.pem");
+    X509* authority = Load(by);
     X509* certificate = Load(name);
     X509_STORE_add_cert(trusted, authority);
     X509_STORE_CTX* context = X509_STORE_CTX_new();
@@ -70,6 +74,22 @@ class CertsTest : public ::testing::Test {
                        X509_check_ip_asc(certificate, host.c_str(), 0) == 1;
     X509_free(certificate);
     return names;
+  }
+
+  std::vector<std::string> Uris(const std::string& name) {
+    X509* certificate = Load(name);
+    auto* names = static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
+    std::vector<std::string> uris;
+    for (int i = 0; i < sk_GENERAL_NAME_num(names); ++i) {
+      const GENERAL_NAME* one = sk_GENERAL_NAME_value(names, i);
+      if (one->type != GEN_URI) continue;
+      const ASN1_IA5STRING* uri = one->d.uniformResourceIdentifier;
+      uris.emplace_back(reinterpret_cast<const char*>(ASN1_STRING_get0_data(uri)),
+                        static_cast<size_t>(ASN1_STRING_length(uri)));
+    }
+    GENERAL_NAMES_free(names);
+    X509_free(certificate);
+    return uris;
   }
 
   testing::TempDir directory_;
@@ -100,7 +120,7 @@ TEST_F(CertsTest, TimesAllowForClocksThatDiffer) {
 
 TEST_F(CertsTest, KeysAreTheOwnersAlone) {
   ASSERT_TRUE(Make({"a"}).ok());
-  for (const char* name : {"ca-key.pem", "a-key.pem", "client-key.pem"}) {
+  for (const char* name : {"ca-key.pem", "a-key.pem", "client-key.pem", "operator-key.pem"}) {
     struct stat file;
     ASSERT_EQ(stat((directory_ / ("certs/" + std::string(name))).c_str(), &file), 0);
     EXPECT_EQ(file.st_mode & 0777, 0600u) << name;
@@ -138,6 +158,9 @@ TEST_F(CertsTest, WrongNodesAreNamed) {
   EXPECT_THAT(Error({""}), HasSubstr("the name must be"));
   EXPECT_THAT(Error({std::string(65, 'a')}), HasSubstr("the name must be"));
   EXPECT_THAT(Error({"ca"}), HasSubstr("is taken by the file of the authority"));
+  EXPECT_THAT(Error({"etcd"}), HasSubstr("is taken by the file of the authority, or of etcd"));
+  EXPECT_THAT(Error({"operator"}), HasSubstr("is taken by the file of a client"));
+  EXPECT_THAT(Error({"a", "a-key"}), HasSubstr("--node \"a-key\": a name may not end in -key"));
   EXPECT_THAT(Error({"a="}), HasSubstr("\"\" is no host name or address"));
   EXPECT_THAT(Error({"a=h:9768"}), HasSubstr("without a port"));
   EXPECT_THAT(Error({"a=h,DNS:evil"}), HasSubstr("\"DNS:evil\" is no host name"));
@@ -178,6 +201,82 @@ TEST_F(CertsTest, CertificateDoesNotOutliveItsAuthority) {
   time_t end = absl::ToTimeT(now_ + absl::Hours(49));
   EXPECT_LT(X509_cmp_time(X509_get0_notAfter(certificate), &end), 0);
   X509_free(certificate);
+}
+
+TEST_F(CertsTest, RolesAreInTheCertificates) {
+  ASSERT_TRUE(MakeCerts({directory_ / "certs", {"a"}, 30, {"ann=operator", "grafana", "bob=read"}}, now_).ok());
+  const std::string domain = "spiffe://gradgate.local/gradgate/role/";
+  EXPECT_THAT(Uris("a.pem"), ElementsAre(domain + "node/a"));
+  EXPECT_THAT(Uris("client.pem"), ElementsAre(domain + "read/client"));
+  EXPECT_THAT(Uris("operator.pem"), ElementsAre(domain + "operator/operator"));
+  EXPECT_THAT(Uris("ann.pem"), ElementsAre(domain + "operator/ann"));
+  EXPECT_THAT(Uris("grafana.pem"), ElementsAre(domain + "read/grafana"));
+  EXPECT_THAT(Uris("bob.pem"), ElementsAre(domain + "read/bob"));
+  EXPECT_EQ(Verify("ann.pem", X509_PURPOSE_SSL_CLIENT, now_), 0);
+  EXPECT_EQ(Verify("ann.pem", X509_PURPOSE_SSL_SERVER, now_), X509_V_ERR_INVALID_PURPOSE);
+}
+
+TEST_F(CertsTest, ClientsAreMadeAloneAndTheirCommandsShown) {
+  ASSERT_TRUE(Make({"a"}).ok());
+  const auto text = MakeCerts({directory_ / "certs", {}, 30, {"ann=operator"}}, now_);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, AllOf(HasSubstr("# ann=operator\ngradgatectl --target=HOST:9768"), HasSubstr("/ann.pem"),
+                           Not(HasSubstr("gradgated --node_name"))));
+  EXPECT_THAT(std::string(MakeCerts({directory_ / "certs", {}, 30, {"ann"}}, now_).status().message()),
+              HasSubstr("ann.pem is there already"));
+}
+
+TEST_F(CertsTest, WrongClientsAreNamed) {
+  const auto error = [this](const std::vector<std::string>& clients) {
+    return std::string(MakeCerts({directory_ / "certs", {}, 30, clients}, now_).status().message());
+  };
+  EXPECT_THAT(error({"ann=root"}), HasSubstr("--client \"ann=root\": \"root\" is no role; give read"));
+  EXPECT_THAT(error({"ann="}), HasSubstr("\"\" is no role"));
+  EXPECT_THAT(error({"../ann"}), HasSubstr("the name must be"));
+  EXPECT_THAT(error({"ann-key"}), HasSubstr("may not end in -key"));
+  EXPECT_THAT(error({"ann,URI:x"}), HasSubstr("the name must be"));
+  EXPECT_THAT(error({"ann", "ann=operator"}), HasSubstr("--client ann is given twice"));
+  EXPECT_THAT(error({}), HasSubstr("nothing to make; give --node"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "certs"));
+}
+
+TEST_F(CertsTest, EtcdHasAnAuthorityOfItsOwn) {
+  const auto text = MakeCerts({directory_ / "certs", {"a"}, 30, {}, {"10.0.0.9", "etcd.example"}}, now_);
+  ASSERT_TRUE(text.ok()) << text.status();
+  const std::string certs = directory_ / "certs";
+  EXPECT_THAT(*text, AllOf(HasSubstr("etcd --cert-file=" + certs + "/etcd.pem"), HasSubstr("--client-cert-auth"),
+                           HasSubstr("--trusted-ca-file=" + certs + "/etcd-ca.pem"),
+                           HasSubstr("--store=etcds://10.0.0.9:2379,etcd.example:2379 --store_ca=" + certs + "/etcd-ca.pem"),
+                           HasSubstr("--store_cert=" + certs + "/etcd-client.pem")));
+  EXPECT_EQ(Verify("etcd.pem", X509_PURPOSE_SSL_SERVER, now_, "etcd-ca.pem"), 0);
+  EXPECT_EQ(Verify("etcd-client.pem", X509_PURPOSE_SSL_CLIENT, now_, "etcd-ca.pem"), 0);
+  EXPECT_TRUE(Names("etcd.pem", "etcd.example"));
+  for (const char* name : {"client.pem", "operator.pem", "a.pem"}) {
+    EXPECT_NE(Verify(name, X509_PURPOSE_SSL_CLIENT, now_, "etcd-ca.pem"), 0) << name << " does not get past the daemons";
+  }
+  EXPECT_THAT(std::string(MakeCerts({directory_ / "certs", {}, 30, {}, {"x"}}, now_).status().message()),
+              HasSubstr("etcd.pem is there already"));
+}
+
+TEST_F(CertsTest, WithoutASetForEtcdItsTlsIsMentioned) {
+  EXPECT_THAT(*Make({"a"}),
+              AllOf(HasSubstr("etcd without TLS lets whoever reaches it set any policy"), HasSubstr("--store_ca")));
+}
+
+TEST_F(CertsTest, FailureLeavesNothing) {
+  ASSERT_TRUE(Make({"a"}).ok());
+  std::filesystem::remove(directory_ / "certs/operator.pem");
+  std::filesystem::remove(directory_ / "certs/operator-key.pem");
+  ASSERT_EQ(mkdir((directory_ / "certs/operator-key.pem").c_str(), 0700), 0);  // looks like one that is there
+  std::filesystem::create_symlink("/proc/none", directory_ / "certs/b.pem");
+  EXPECT_THAT(Error({"b"}), HasSubstr("b.pem is there already"));
+  EXPECT_EQ(Read("b-key.pem"), "");
+  // Found out while it writes, since the name is free.
+  const CertsDirectory certs(directory_ / "certs");
+  const std::string long_name(300, 'x');
+  EXPECT_FALSE(certs.Write({{"c", {"certificate", "key"}}, {long_name, {"certificate", "key"}}}).ok());
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "certs/c.pem"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "certs/c-key.pem"));
 }
 
 TEST_F(CertsTest, DirectoryThatCannotBeMadeIsNamed) {

@@ -64,6 +64,27 @@ TEST(Completion, OffersFilesWhereOneIsWantedAndNothingForOtherValues) {
   EXPECT_THAT(Offered({"gradgatectl", "jobs", "--timeout", ""}), IsEmpty());
 }
 
+TEST(Completion, OffersValuesThatAreKnownBeforehand) {
+  EXPECT_THAT(Offered({"gradgatectl", "completion", ""}), AllOf(Contains("bash"), Contains("zsh"), Contains("fish")));
+  EXPECT_THAT(Offered({"gradgatectl", "plan", "--mode", "window"}), ElementsAre("window", "window_replica"));
+  EXPECT_THAT(Offered({"gradgatectl", "plan", "job", "--mode", ""}),
+              ElementsAre("every_micro_step", "window", "window_replica"));
+  EXPECT_THAT(Offered({"gradgatectl", "policy", "set", "job", "mo"}),
+              AllOf(Contains("mode=window"), Contains("mode=given"), Not(Contains("bucket="))));
+  EXPECT_THAT(Offered({"gradgatectl", "--dir", "jobs", "policy", "set", "job", "wire=bf16", "buc"}), ElementsAre("bucket="));
+  EXPECT_THAT(Offered({"gradgatectl", "policy", "set", "mo"}), IsEmpty()) << "JOB stands before CHANGE";
+  EXPECT_THAT(Offered({"gradgatectl", "policy", "get", "job", "mo"}), IsEmpty());
+}
+
+// bash gives words that are broken at "=", and takes what belongs behind it.
+TEST(Completion, OffersValuesBehindAnEqualsSign) {
+  EXPECT_THAT(Offered({"gradgatectl", "policy", "set", "job", "enforcement", "="}), ElementsAre("audit", "enforce", "given"));
+  EXPECT_THAT(Offered({"gradgatectl", "policy", "set", "job", "enforcement", "=", "au"}), ElementsAre("audit"));
+  EXPECT_THAT(Offered({"gradgatectl", "plan", "--mode", "=", "ev"}), ElementsAre("every_micro_step"));
+  EXPECT_THAT(Offered({"gradgatectl", "--ca", "=", "/etc/pass"}), Contains("/etc/passwd"));
+  EXPECT_THAT(Offered({"gradgatectl", "jobs", "--timeout", "="}), IsEmpty());
+}
+
 TEST(Completion, OffersEveryOptionThatHelpLists) {
   ChildProcess child({GRADGATECTL, "plan", "--help"}, {});
   ASSERT_EQ(child.Wait(), 0);
@@ -81,11 +102,15 @@ TEST(Completion, OffersEveryOptionThatHelpLists) {
 TEST(Completion, OtherShellsTakeTheirs) {
   EXPECT_THAT(Script("zsh"), AllOf(HasSubstr("#compdef gradgatectl\n"), HasSubstr("'jobs:List jobs, the latest first'")));
   EXPECT_THAT(Script("zsh"), HasSubstr("'--json:Print the whole answer as JSON; watch: an object a line'"));
+  EXPECT_THAT(Script("zsh"), HasSubstr("'plan --mode') compadd -- every_micro_step window_replica window; return ;;\n"));
+  EXPECT_THAT(Script("zsh"), HasSubstr("((given < 1)) || values=(mode=auto mode=window "));
   EXPECT_THAT(
       Script("fish"),
       AllOf(
           HasSubstr("complete -c gradgatectl -n '__fish_use_subcommand' -a jobs -d 'List jobs, the latest first'\n"),
           HasSubstr("-n '__fish_seen_subcommand_from windows' -l last -r -d "),
+          HasSubstr("-n '__fish_seen_subcommand_from plan' -l mode -r -a 'every_micro_step window_replica window' -d "),
+          HasSubstr("-n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n"),
           HasSubstr("-n '__fish_use_subcommand' -l ca -r -F -d 'PEM file of the CA that signed the daemon'\\''s certificate")));
   for (const char* shell : {"zsh", "fish"}) {
     const std::string path = absl::StrCat("/usr/bin/", shell);

@@ -245,8 +245,8 @@ TEST_F(Gradgatectl, TablesComeOnStandardOutput) {
   EXPECT_THAT(status.output, AllOf(StartsWith("digits  running  run 3f2a"), HasSubstr("reductions per optimizer step")));
 }
 
-// What `command` writes to a terminal of `columns`.
-std::string OnTerminal(const std::vector<std::string>& command, unsigned short columns) {
+// What `command` writes to a terminal of `columns`, before it ends with `exit_code`.
+std::string OnTerminal(const std::vector<std::string>& command, unsigned short columns, int exit_code = 0) {
   winsize size{};
   size.ws_col = columns;
   int terminal = -1;
@@ -264,7 +264,7 @@ std::string OnTerminal(const std::vector<std::string>& command, unsigned short c
   close(terminal);
   int status = 0;
   EXPECT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(WEXITSTATUS(status), exit_code);
   return text;
 }
 
@@ -275,6 +275,16 @@ TEST_F(Gradgatectl, ATerminalGetsWhatFitsAndAPipeAll) {
   EXPECT_THAT(lines.str(), AllOf(HasSubstr("red/step"), HasSubstr("(left out: micro-step, ")));
   EXPECT_THAT(OnTerminal(command, 250), Not(HasSubstr("(left out: ")));
   EXPECT_THAT(Ask({"status", "digits"}).output, AllOf(HasSubstr("suppressed  late"), Not(HasSubstr("(left out: "))));
+}
+
+TEST_F(Gradgatectl, AnErrorIsWrappedOnATerminalAndOneLineElsewhere) {
+  const std::vector<std::string> wrong = CtlCommand({"policy", "set", "digits", "mode=none", "--dir", daemon_.directory()});
+  EXPECT_EQ(OnTerminal(wrong, 60, 2),
+            "gradgatectl: mode=none: must be one of auto, window,\r\n  window_replica, every_micro_step, given;\r\n"
+            "  gradgatectl --help tells how it is called\r\n");
+  EXPECT_EQ(Ctl({"policy", "set", "digits", "mode=none"}).error,
+            "gradgatectl: mode=none: must be one of auto, window, window_replica, every_micro_step, given; "
+            "gradgatectl --help tells how it is called\n");
 }
 
 TEST_F(Gradgatectl, WindowsAreShownOldestFirstAlsoTheLatest) {

@@ -54,7 +54,7 @@ v1::PolicyStatus Sample() {
   v1::NodeAnswer& node = *status.add_nodes();
   node.set_node_name("n3");
   node.set_address("10.0.0.3:9");
-  node.set_error("no route");
+  node.set_error("cannot be reached: no route");
   status.add_nodes()->set_answered(true);
   return status;
 }

@@ -35,6 +35,14 @@ TEST(WrapLines, NeverBreaksAWordOrACommand) {
   EXPECT_EQ(WrapLines("x averylongword y", 6), "x\n  averylongword\n  y");
   EXPECT_EQ(WrapLines("change it with: gradgatectl policy set x mode=window", 20),
             "change it with:\n  gradgatectl policy set x mode=window");
+  EXPECT_EQ(WrapLines("now: gradgatectl policy set x mode=window; or when it starts next", 28),
+            "now:\n  gradgatectl policy set x mode=window;\n  or when it starts next");
+  EXPECT_EQ(WrapLines("make one with `gradgatectl certs a` or another way", 28),
+            "make one with\n  `gradgatectl certs a` or\n  another way");
+}
+
+TEST(WrapLines, HangsAsFarAsItIsTold) {
+  EXPECT_EQ(WrapLines("NOTE  ab cd ef\n  gh ij\n", 8, 6), "NOTE  ab\n      cd\n      ef\n  gh ij\n");
 }
 
 // Whatever the text, nothing is lost, and no broken line is wider but for single words.
