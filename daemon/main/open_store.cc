@@ -67,7 +67,8 @@ absl::StatusOr<std::string> ReadPassword(const std::string& path) {
   return std::string(absl::StripTrailingAsciiWhitespace(password));
 }
 
-absl::StatusOr<std::unique_ptr<Store>> OpenEtcd(const StoreOptions& options, const std::string& run_directory, const LogLine& log) {
+absl::StatusOr<std::unique_ptr<Store>> OpenEtcd(const StoreOptions& options, const std::string& run_directory,
+                                                const LogLine& log) {
   if (options.user.empty() != options.password_file.empty()) {
     return absl::InvalidArgumentError("--store_user and --store_password_file go together; give both");
   }
