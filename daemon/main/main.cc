@@ -13,6 +13,7 @@
 #include "daemon/main/flags.h"
 #include "daemon/main/notify.h"
 #include "daemon/node/descriptor_bin.h"
+#include "google/protobuf/stubs/logging.h"
 
 namespace gradgate {
 namespace {
@@ -48,7 +49,8 @@ void ForbidCore() {
 }
 
 int Main(int argc, char** argv) {
-  setenv("GRPC_VERBOSITY", "NONE", 0);  // its errors come back as ours, in one line
+  setenv("GRPC_VERBOSITY", "NONE", 0);       // its errors come back as ours, in one line
+  google::protobuf::SetLogHandler(nullptr);  // a line for each request with text that is no UTF-8
   absl::StatusOr<DaemonOptions> options = ParseFlags(argc, argv);
   if (!options.ok()) return Fail(options.status());
 
