@@ -152,22 +152,5 @@ TEST(Families, SeriesOfTheStore) {
   }
 }
 
-TEST(Families, EveryMetricIsInTheReadme) {
-  const std::string readme = [] {
-    std::string text;
-    FILE* file = std::fopen(GRADGATE_README, "r");
-    char buffer[4096];
-    for (size_t got; file != nullptr && (got = std::fread(buffer, 1, sizeof(buffer), file)) > 0;) text.append(buffer, got);
-    if (file != nullptr) std::fclose(file);
-    return text;
-  }();
-  ASSERT_FALSE(readme.empty()) << GRADGATE_README;
-  auto families = BuildFamilies(MakeNode(), RejectionCounts(), "1");
-  AppendStoreFamilies(StoreHealth(), families);
-  for (const auto& family : families) {
-    EXPECT_THAT(readme, HasSubstr("`" + family.name + "`"));
-  }
-}
-
 }  // namespace
 }  // namespace gradgate
