@@ -328,8 +328,10 @@ TEST_F(UnreadAnswersTest, NothingIsHeldOnceAllHaveRead) {
   server_.reset();
   Start({.max_answer_bytes = 4 * (2 * bytes + bytes / 2)});
   const auto channel = Socket();
-  for (int i = 0; i < 8; ++i) ASSERT_TRUE(Await([&] { return List(channel).ok(); })) << i;
-  EXPECT_LE(server_->counts().refused_answers, 8u) << "the former's end may still be on its way";
+  grpc::Status status;
+  for (int i = 0; i < 4; ++i) {  // together more than there is room for
+    ASSERT_TRUE(Await([&] { return (status = List(channel)).ok(); })) << i << ": " << status.error_message();
+  }
 }
 
 }  // namespace
