@@ -63,7 +63,8 @@ ABSL_FLAG(
 ABSL_FLAG(uint32_t, max_window_records, 262144,
           "Windows of single ranks kept of all jobs, some 230 bytes each. Ended jobs go first, then the oldest windows.");
 ABSL_FLAG(uint32_t, max_connections, 256,
-          "Connections of gRPC clients served at once by api.sock, and as many by TCP; of each one user, or one address, may have three "
+          "Connections of gRPC clients served at once by api.sock, and as many by TCP; of each one user, or one address, may "
+          "have three "
           "quarters. More are refused.");
 ABSL_FLAG(uint32_t, max_watchers, 64, "WatchWindows streams served at once; more are refused.");
 ABSL_FLAG(absl::Duration, hello_timeout, absl::Seconds(5), "A connection that has not said Hello after this long is dropped.");

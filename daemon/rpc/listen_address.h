@@ -32,8 +32,8 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 // Whether only this machine can reach `host`: localhost, 127.0.0.0/8, ::1.
 bool IsLoopback(absl::string_view host);
 
-// Credentials for a TCP address. INVALID_ARGUMENT: TLS files are needed, incomplete, or do not fit (certificate.h). NOT_FOUND, FAILED_PRECONDITION: one
-// cannot be read.
+// Credentials for a TCP address. INVALID_ARGUMENT: TLS files are needed, incomplete, or do not fit (certificate.h). NOT_FOUND,
+// FAILED_PRECONDITION: one cannot be read.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeTcpCredentials(const HostPort& address, const TlsFiles& tls);
 
 }  // namespace gradgate
