@@ -29,6 +29,7 @@
 #include "tests/daemon/fake_trainer.h"
 #include "tests/daemon/hostile.h"
 #include "tests/daemon/main/process.h"
+#include "tests/daemon/sanitized.h"
 #include "tests/daemon/witness.h"
 
 namespace gradgate {
@@ -46,18 +47,7 @@ constexpr int kMaxClients = 64;
 constexpr int kMaxClientsPerUser = 48;
 constexpr int kStepsOfGood = 7;
 constexpr int64_t kOwnDescriptors = 48;  // of the daemon without trainers: sockets, epolls, gRPC's, CivetWeb's
-// Sanitizers keep what was freed, and a shadow of it all.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kMaxGrowthKib = 1 << 20;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr int64_t kMaxGrowthKib = 1 << 20;
-#else
-constexpr int64_t kMaxGrowthKib = 32 << 10;
-#endif
-#else
-constexpr int64_t kMaxGrowthKib = 32 << 10;
-#endif
+constexpr int64_t kMaxGrowthKib = testing::kSanitized ? 1 << 20 : 32 << 10;
 
 // What the daemon holds, by /proc.
 struct Held {

@@ -31,6 +31,7 @@
 #include "tests/daemon/fake_page.h"
 #include "tests/daemon/fake_trainer.h"
 #include "tests/daemon/main/process.h"
+#include "tests/daemon/sanitized.h"
 #include "tests/daemon/store/temp_dir.h"
 
 namespace gradgate {
@@ -44,12 +45,7 @@ using Kind = FakeTrainer::Answer::Kind;
 constexpr int kConnections = 3000;
 constexpr int kMaxConnections = 64;
 constexpr int64_t kOwnDescriptors = 64;  // of the daemon without clients
-// Sanitizers keep what was freed, and a shadow of it all.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kMaxGrowthKib = 1 << 20;
-#else
-constexpr int64_t kMaxGrowthKib = 96 << 10;
-#endif
+constexpr int64_t kMaxGrowthKib = testing::kSanitized ? 1 << 20 : 96 << 10;
 
 int64_t DescriptorsOf(pid_t pid) {
   DIR* descriptors = opendir(absl::StrCat("/proc/", pid, "/fd").c_str());
