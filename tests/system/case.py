@@ -37,6 +37,12 @@ class SystemCase(unittest.TestCase):
         self.folder = pathlib.Path(directory.name)
         self.job = f"{self.folder.name}-{self.id().rsplit('.', 1)[-1]}"
 
+    def start_daemon(self) -> processes.Daemon:
+        """One on self.folder / "run" that ends with the test."""
+        daemon = processes.Daemon(self.binaries, self.folder / "run")
+        self.addCleanup(daemon.__exit__, None, None, None)
+        return daemon
+
     def train(self, *options: str) -> Any:
         return processes.train(self.binaries, self.folder / "report.json", "--job", self.job, *options)
 

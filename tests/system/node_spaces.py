@@ -15,6 +15,8 @@ from typing import Any
 import case
 from case import processes
 
+# etcd and daemons; trainers talk by ports beyond these.
+CONTROL = (("ipproto", "tcp", "dport", "2379-9766"), ("ipproto", "tcp", "sport", "2379-9766"))
 ETCD = "10.214.250.1"
 EPOCHS = 400
 Options = tuple[str, ...]
@@ -78,11 +80,11 @@ class NodeSpaces(case.SystemCase):
         command = [self.binaries.path("gradgatectl"), "certs", str(self.certs), *hosts]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
         self.spaces = [self.join(name, address(k)) for k, name in enumerate(names)]
-        self.daemons = [self.start_daemon(k) for k in range(nodes)]
+        self.daemons = [self.start_node(k) for k in range(nodes)]
         for daemon in self.daemons:
             self.wait_for_nodes(daemon, nodes)
 
-    def start_daemon(self, node: int) -> processes.Daemon:
+    def start_node(self, node: int) -> processes.Daemon:
         folder, name = self.folder / f"n{node}", f"n{node}"
         folder.mkdir(exist_ok=True)
         files = {"cert": f"{name}.pem", "key": f"{name}-key.pem", "client_ca": "ca.pem"}
@@ -132,6 +134,22 @@ class NodeSpaces(case.SystemCase):
         finally:
             for rule in rules:
                 self.ip("-n", self.router, "rule", "del", *rule, "blackhole")
+
+    @contextlib.contextmanager
+    def slow(self, node: int) -> Iterator[None]:
+        """Its link carries 4 Mbit/s, both ways."""
+        ends = ((self.router, f"rn{node}"), (self.spaces[node], f"en{node}"))
+        for space, device in ends:
+            self.tc(space, "add", device, "tbf", "rate", "4mbit", "burst", "8kb", "latency", "1s")
+        try:
+            yield
+        finally:
+            for space, device in ends:
+                self.tc(space, "del", device)
+
+    def tc(self, space: str, what: str, device: str, *discipline: str) -> None:
+        command = ["tc", "-n", space, "qdisc", what, "dev", device, "root", *discipline]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
 
     def windows(self, node: int) -> int:
         status = self.daemons[node].status(self.job)

@@ -12,14 +12,12 @@ import pathlib
 import random
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 
 import case
 import node_spaces
 from case import processes, sources
-from test_node_faults import CONTROL
 
 SECONDS = float(os.environ.get("GRADGATE_CHAOS_SECONDS") or 60)
 NODES = 3
@@ -55,7 +53,6 @@ class ChaosOnNodes(node_spaces.NodeSpaces):
             open_before = [self.descriptors(node) for node in range(NODES)]
             self.faults_until(f"paused at window {CALM.start}")
             self.calm()
-            # Until then its daemon has not told all; it goes on at its own speed.
             self.ranks[0].say()
             result = self.finish()
             expected = expected or self.undisturbed()
@@ -141,7 +138,7 @@ class ChaosOnNodes(node_spaces.NodeSpaces):
 
     def replace(self, node: int) -> None:
         self.rest(0, 2)
-        self.daemons[node] = self.start_daemon(node)
+        self.daemons[node] = self.start_node(node)
 
     def killed(self) -> None:
         node = self.node()
@@ -182,7 +179,7 @@ class ChaosOnNodes(node_spaces.NodeSpaces):
     def cut_off_from_etcd(self) -> None:
         """And from the other daemons; the trainers reach each other."""
         node = self.node()
-        with self.cut(node, *CONTROL[0]), self.cut(node, *CONTROL[1]):
+        with self.cut(node, *node_spaces.CONTROL[0]), self.cut(node, *node_spaces.CONTROL[1]):
             self.rest(0.5, 4)
 
     def node_cut_off(self) -> None:
@@ -190,17 +187,8 @@ class ChaosOnNodes(node_spaces.NodeSpaces):
             self.rest(0.2, 2)
 
     def slow_link(self) -> None:
-        node = self.node()
-        ends = ((self.router, f"rn{node}"), (self.spaces[node], f"en{node}"))
-        for space, device in ends:
-            self.ip_tc(space, "add", device, "tbf", "rate", "4mbit", "burst", "8kb", "latency", "1s")
-        self.rest(0.5, 3)
-        for space, device in ends:
-            self.ip_tc(space, "del", device)
-
-    def ip_tc(self, space: str, what: str, device: str, *discipline: str) -> None:
-        command = ["tc", "-n", space, "qdisc", what, "dev", device, "root", *discipline]
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
+        with self.slow(self.node()):
+            self.rest(0.5, 3)
 
     def rank_stopped(self) -> None:
         rank = self.random.choice(self.ranks)

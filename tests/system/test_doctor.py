@@ -27,11 +27,6 @@ class Doctor(case.SystemCase):
         super().setUp()
         self.daemon = self.start_daemon()
 
-    def start_daemon(self) -> processes.Daemon:
-        daemon = processes.Daemon(self.binaries, self.folder / "run")
-        self.addCleanup(daemon.__exit__, None, None, None)
-        return daemon
-
     @contextlib.contextmanager
     def trainer(self, *options: str, mode: str = "enforce", windows: int = 40) -> Iterator[processes.Process]:
         """Ranks that train for ever, once each has closed some windows."""

@@ -19,8 +19,6 @@ NODES = 4
 FINE, TROUBLE = 0, 5
 # 32 micro-batches an epoch: two full windows for each of four ranks.
 FULL_WINDOWS = ("--batch", "45")
-# etcd and daemons; trainers talk by ports beyond these.
-CONTROL = (("ipproto", "tcp", "dport", "2379-9766"), ("ipproto", "tcp", "sport", "2379-9766"))
 HANG_S = 15.0
 # So long a sleep in each micro-step that windows take about as long on a busy machine.
 SLEEPY = ("--throttle", "25")
@@ -107,13 +105,13 @@ class NodeFaults(node_spaces.NodeSpaces):
             verdicts = self.diagnose(node, "RANKS_UNSEEN", "NODE_SILENT")
             self.assertEqual(verdicts[0]["ranks"], [3])
             self.assertIn("node n3", verdicts[1]["headline"])
-        self.daemons[3] = self.start_daemon(3)
+        self.daemons[3] = self.start_node(3)
         self.everywhere("HEALTHY")
 
     def daemon_cut_off(self) -> None:
         """The trainers reach each other; node 1's daemon reaches nobody."""
         with contextlib.ExitStack() as stack:
-            for traffic in CONTROL:
+            for traffic in node_spaces.CONTROL:
                 stack.enter_context(self.cut(1, *traffic))
             before = self.windows_of_rank(0)
             code, told, error = self.set(0, "mode=every_micro_step", wait=3)
@@ -170,19 +168,11 @@ class NodeFaults(node_spaces.NodeSpaces):
     def test_slow_link(self) -> None:
         self.start(NODES, 1, *FULL_WINDOWS, *SLEEPY, "--hidden", "64", epochs=80)
         processes.wait_for("what is normal is known", lambda: self.windows(0) > 20 or None)
-        ends = ((self.router, "rn1"), (self.spaces[1], "en1"))
-        for space, device in ends:
-            self.tc(space, "add", device, "tbf", "rate", "4mbit", "burst", "8kb", "latency", "1s")
-        for verdict in self.everywhere("SLOW_COMMUNICATION"):
-            self.assertEqual(verdict["cause"], "DELAY_CAUSE_COMMUNICATION")
-        for space, device in ends:
-            self.tc(space, "del", device)
+        with self.slow(1):
+            for verdict in self.everywhere("SLOW_COMMUNICATION"):
+                self.assertEqual(verdict["cause"], "DELAY_CAUSE_COMMUNICATION")
         self.everywhere("HEALTHY")
         self.assertEqual(self.finish(), self.unchanged())
-
-    def tc(self, space: str, what: str, device: str, *discipline: str) -> None:
-        command = ["tc", "-n", space, "qdisc", what, "dev", device, "root", *discipline]
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
 
     def test_other_configuration(self) -> None:
         """Refused at the handshake, long before the deadline."""

@@ -75,7 +75,7 @@ class PolicyNodes(node_spaces.NodeSpaces):
         self.daemons[0].kill()
         self.ranks[1].signal(signal.SIGCONT)
         processes.wait_for("adopted without the daemon", lambda: self.adopted_at(1, int(told[-1]["proposed"]["version"])), 60)
-        self.daemons[0] = self.start_daemon(0)
+        self.daemons[0] = self.start_node(0)
         processes.wait_for("told by the new daemon", lambda: self.get(0)["state"] == "POLICY_STATE_ADOPTED" or None, 60)
         self.assertEqual(self.finish(), self.unchanged())
 

@@ -24,11 +24,6 @@ class Top(case.SystemCase):
         super().setUp()
         self.daemon = self.start_daemon()
 
-    def start_daemon(self) -> processes.Daemon:
-        daemon = processes.Daemon(self.binaries, self.folder / "run")
-        self.addCleanup(daemon.__exit__, None, None, None)
-        return daemon
-
     @contextlib.contextmanager
     def training(self, name: str, mode: str = "enforce", *options: str) -> Iterator[processes.Process]:
         common = ("--job", name, "--daemon-dir", str(self.folder / "run"), *ENDLESS)
